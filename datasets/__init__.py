@@ -1,0 +1,77 @@
+"""Split datasets. `get_dataset(args)` builds the one that `args.dataset` and `args.dataset_config` name."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import utils.registry as registry
+from utils.errors import UsageError, nearest
+from utils.yaml_io import read_yaml
+
+if TYPE_CHECKING:
+    from datasets.utils.continual_dataset import ContinualDataset
+
+# Keys of a dataset YAML that describe the dataset itself; every other key is a default for a flag.
+FIELDS = ("SETTING", "N_CLASSES_PER_TASK", "N_TASKS", "SIZE", "N_CLASSES", "AVAIL_SCHEDS", "MEAN", "STD")
+
+REGISTERED_DATASETS: dict[str, type] = {}
+
+
+def register_dataset(name: str) -> Callable[[type], type]:
+    """Decorator that registers a dataset class under a name (a class attribute `NAME` does the same)."""
+
+    def register(cls: type) -> type:
+        REGISTERED_DATASETS[registry.normalise(name)] = cls
+        return cls
+
+    return register
+
+
+def get_dataset_entries() -> dict[str, registry.Entry]:
+    return registry.scan("datasets", "register_dataset")
+
+
+def get_dataset_names(names_only: bool = False) -> Any:
+    """The names, or a mapping from name to class (which imports every dataset)."""
+    entries = get_dataset_entries()
+    return list(entries) if names_only else {name: entry.load() for name, entry in entries.items()}
+
+
+def _config_folder(dataset: str) -> Path:
+    return registry.ROOT / "datasets" / "configs" / registry.normalise(dataset)
+
+
+def get_dataset_config_names(dataset: str) -> list[str]:
+    return sorted(path.stem for path in _config_folder(dataset).glob("*.yaml"))
+
+
+def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """(fields, flag defaults, file) of a dataset YAML; without a name `default.yaml` is used if there is one."""
+    names = get_dataset_config_names(dataset)
+    if name is None and "default" not in names:
+        return {}, {}, ""
+    name = name or "default"
+    if name not in names:
+        raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, names)}")
+    path = _config_folder(dataset) / f"{name}.yaml"
+    content = read_yaml(path)
+    fields = {key.upper(): value for key, value in content.items() if key.upper() in FIELDS}
+    flags = {key: value for key, value in content.items() if key.upper() not in FIELDS}
+    return fields, flags, str(path)
+
+
+def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
+    """The class of `args.dataset`, with the fields of its YAML applied to a subclass.
+
+    Never to the class itself: a second dataset in the same process must not inherit them.
+    """
+    cls: Any = registry.find("dataset", args.dataset, get_dataset_entries()).load()
+    fields, _, _ = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
+    return type(cls.__name__, (cls,), fields) if fields else cls
+
+
+def get_dataset(args: Namespace) -> ContinualDataset:
+    return get_dataset_class(args)(args)

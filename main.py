@@ -1,0 +1,72 @@
+"""`python main.py --model er --dataset seq-cifar100 --buffer_size 500`: parse → build → train."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from utils.errors import UserError
+from utils.parse import parse_args
+
+__all__ = ["initialize", "main", "parse_args"]
+
+
+def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
+    """Build the dataset and the model that `args` describe, on their device."""
+    from backbone import get_backbone
+    from datasets import get_dataset
+    from models import get_model
+    from utils.checkpoints import mammoth_load_checkpoint
+    from utils.conf import get_device, set_random_seed, use_deterministic_kernels
+    from utils.optimization import optimise
+
+    args.device = get_device(args.device)
+    set_random_seed(args.seed)
+    if args.deterministic:
+        use_deterministic_kernels()
+    dataset = get_dataset(args)
+    net = get_backbone(args).to(args.device)
+    optimise(net, args.device, args.code_optimization)
+    model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+    if args.loadcheck:
+        mammoth_load_checkpoint(args.loadcheck, model)
+    return model, dataset, args
+
+
+def run(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
+    from utils.results import final_report
+    from utils.run_directory import RunDirectory
+
+    directory = RunDirectory(args)
+    if args.overwrite or directory.finished() is None:
+        from utils.training import train
+
+        print(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
+        train(*initialize(args))
+        print(final_report(directory.path))
+    else:
+        print(final_report(directory.path))
+        print(f"This run is finished ({directory.path}). --overwrite 1 runs it again, another --seed makes a new one.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command line; exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n and resumable."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        run(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before training began; from then on a signal stops at a step boundary
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""The command line: precedence, presets, and errors of one line that name the remedy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+import models
+import utils.parse
+from utils.errors import UsageError
+from utils.parse import parse_args
+from utils.run_config import config_hash, relevant_config
+
+ROOT = Path(__file__).resolve().parent.parent
+ER = ["--model", "er", "--buffer_size", "500"]
+
+
+def parse(*flags: str) -> Namespace:
+    return parse_args([*ER, *flags])
+
+
+def refusal(*flags: str, base: list[str] = ER) -> str:
+    with pytest.raises(UsageError) as caught:
+        parse_args([*base, *flags])
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def run_main(*flags: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, ROOT / "main.py", *flags], cwd=cwd, capture_output=True, text=True)
+
+
+def test_help_and_list_answer_at_once_without_torch(tmp_path: Path) -> None:
+    start = time.perf_counter()
+    code = (
+        "import sys, main\n"
+        "try: main.main(sys.argv[1:])\n"
+        "except SystemExit as e: assert not e.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    for flag in ("--help", "--list"):
+        done = subprocess.run([sys.executable, "-c", code, flag], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        expected = (
+            ["--lr FLOAT", "optimizer and learning-rate", "wandb:"] if flag == "--help" else ["er ", "seq-digits"]
+        )
+        assert all(text in done.stdout for text in expected)
+    assert time.perf_counter() - start < 6  # two calls, 3 s each
+
+
+def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    done = run_main("--model", "err", "--buffer_size", "5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: unknown model 'err'; did you mean 'er'?\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--dataset", "seq-cifar"], ["seq-cifar", "seq-cifar10"]),
+        (["--bufer_size", "5"], ["--bufer_size", "--buffer_size"]),
+        (["--lr", "fast"], ["--lr", "'fast'", "number"]),
+        (["--lr", "-1"], ["--lr", "-1", "greater than 0"]),
+        (["--lr", "nan"], ["--lr", "nan"]),
+        (["--lr", "inf"], ["--lr", "finite"]),
+        (["--n_epochs", "1.5"], ["--n_epochs", "1.5", "whole number"]),
+        (["--optim_mom", "1"], ["--optim_mom", "less than 1"]),
+        (["--optimizer", "sdg"], ["--optimizer", "sdg", "'sgd'"]),
+        (["--permute_classes", "maybe"], ["--permute_classes", "maybe", "boolean"]),
+        (["--backbone", "resnet19"], ["resnet19", "resnet18"]),
+        (["--dataset", "seq-cifar100", "--dataset_config", "6tasks"], ["6tasks", "5tasks"]),
+        (["--model_config", "bets"], ["bets", "best"]),
+        (["--lr", "1", "--lr", "2"], ["--lr", "2 times"]),
+        (["--n_ep", "3"], ["--n_ep", "--n_epochs"]),
+        (["stray"], ["stray"]),
+        (["--lr"], ["--lr", "expected one argument"]),
+        (["--custom_class_order", "0,1"], ["--custom_class_order", "0…9"]),
+        (["--fitting_mode", "iters"], ["--n_iters"]),
+        (["--optim_nesterov", "1"], ["--optim_mom"]),
+        (["--start_from", "5"], ["--start_from 5", "0…4"]),
+        (["--stop_after", "6"], ["--stop_after 6", "5 tasks"]),
+        (["--joint", "1", "--task_free", "1"], ["--task_free", "--joint"]),
+        (["--resume", "nowhere"], ["nowhere", "config.yaml"]),
+        (["--mlp_hidden_size", "0"], ["--mlp_hidden_size", "at least 1"]),
+        (["--seed", "-1"], ["--seed", "at least 0"]),
+    ],
+)
+def test_bad_values_are_refused_with_a_reason(flags: list[str], words: list[str]) -> None:
+    message = refusal(*flags)
+    assert all(word in message for word in words), message
+
+
+def test_buffer_size_is_required_and_positive() -> None:
+    assert "--buffer_size" in refusal(base=["--model", "er"])
+    assert "at least 1" in refusal(base=["--model", "er", "--buffer_size", "0"])
+    assert "--model is missing" in refusal(base=[])
+
+
+def test_joint_needs_boundaries_and_says_so() -> None:
+    message = refusal("--task_free", "1", "--joint", "0", base=["--model", "joint"])
+    assert "joint needs task boundaries" in message
+
+
+@pytest.mark.parametrize("text", ["1", "true", "T", "y", "YES"])
+def test_booleans_take_mammoths_values(text: str) -> None:
+    assert parse("--permute_classes", text).permute_classes is True
+
+
+def test_names_are_normalised_as_in_mammoth() -> None:
+    assert parse("--dataset", "seq_cifar100").dataset == "seq-cifar100"
+
+
+def test_precedence_parser_dataset_model_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = parse("--dataset", "seq-cifar100")
+    assert (args.optim_mom, args.lr_scheduler, args.lr_milestones) == (0.0, "multisteplr", [35, 45])  # flag, dataset
+    assert (args.lr, args.n_epochs, args.backbone) == (0.1, 50, "resnet18")  # model YAML, dataset class
+    online = parse("--dataset", "seq-cifar100", "--dataset_config", "online")
+    assert (online.n_epochs, online.lr_scheduler) == (1, "none")  # dataset YAML over dataset class
+    preset = {"lr": 0.5, "n_epochs": 7, "optim_mom": 0.9}
+    monkeypatch.setattr(models, "read_model_config", lambda *_: (dict(preset), "er.yaml"))
+    args = parse("--dataset", "seq-cifar100", "--dataset_config", "online", "--lr", "0.03")
+    assert (args.n_epochs, args.optim_mom, args.lr) == (7, 0.9, 0.03)  # model YAML over dataset YAML, then the line
+
+
+def test_five_and_twenty_tasks_by_dataset_config() -> None:
+    for name, tasks, classes in (("5tasks", 5, 20), ("20tasks", 20, 5)):
+        args = parse("--dataset", "seq-cifar100", "--dataset_config", name)
+        fields = relevant_config(args)["dataset_fields"]
+        assert (fields["N_TASKS"], fields["N_CLASSES_PER_TASK"]) == (tasks, classes)
+    natural = relevant_config(parse("--dataset", "seq-cifar100"))["dataset_fields"]
+    assert natural["N_TASKS"] == 10  # a config never leaks into the class
+
+
+def test_best_presets_are_the_published_ones() -> None:
+    best = ["--model_config", "best"]
+    assert parse("--dataset", "seq-cifar100", *best).lr == 0.1
+    sgd = {"seq-cifar10": 0.1, "seq-cifar100": 0.03, "seq-tinyimg": 0.03}
+    for dataset, lr in sgd.items():
+        assert parse_args(["--model", "sgd", "--dataset", dataset, *best]).lr == lr
+    message = refusal("--dataset", "seq-cifar100", *best, base=["--model", "er", "--buffer_size", "300"])
+    assert "300" in message and "500, 2000" in message
+    assert "seq-mnist" in refusal("--dataset", "seq-mnist", *best)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("default: {lrr: 1}", ["er.yaml", "'lrr'", "'lr'"]),
+        ("default: {lr: fast}", ["er.yaml", "lr", "fast"]),
+        ("default: {lr: -1}", ["er.yaml", "lr", "greater than 0"]),
+        ("default: {lr_milestones: 3}", ["er.yaml", "lr_milestones", "no list"]),
+        ("default: [1", ["er.yaml", "not valid YAML"]),
+        ("just text", ["er.yaml", "key: value"]),
+    ],
+)
+def test_yaml_errors_name_file_and_key(
+    content: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "er.yaml"
+    file.write_text(content)
+    monkeypatch.setattr(models, "_config_file", lambda model: file)
+    message = refusal()
+    assert all(word in message for word in words), message
+
+
+def test_model_yaml_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "er.yaml"
+    file.write_text("default: {lr: 1}\nseq_digits:\n  lr: 2\n  n_epochs: 4\n  dataset_config: online\n  500: {lr: 3}\n")
+    monkeypatch.setattr(models, "_config_file", lambda model: file)
+    assert (parse().lr, parse().n_epochs) == (1, 10)
+    best = parse("--model_config", "best")
+    assert (best.lr, best.n_epochs, best.dataset_config) == (3, 4, "online")
+
+
+def test_wandb_is_on_with_a_project_unless_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    assert parse().nowand == 1
+    assert parse("--wandb_project", "p").nowand == 0
+    assert parse("--wandb_project", "p", "--nowand", "1").nowand == 1
+    assert parse("--wandb_project", "p", "--debug_mode", "1").nowand == 1
+    monkeypatch.setenv("WANDB_PROJECT", "p")
+    assert parse().nowand == 0
+
+
+def test_minibatch_size_follows_batch_size_unless_given() -> None:
+    assert parse("--batch_size", "7").minibatch_size == 7
+    assert parse("--batch_size", "7", "--minibatch_size", "3").minibatch_size == 3
+
+
+def test_a_seed_is_drawn_anew_each_time() -> None:
+    assert parse().seed != parse().seed
+    assert parse("--seed", "3").seed == 3
+
+
+def test_the_hash_covers_what_matters_and_nothing_else() -> None:
+    def of(*flags: str) -> str:
+        return config_hash(relevant_config(parse("--seed", "1", *flags)))
+
+    assert of() == of("--notes", "x", "--base_path", "/elsewhere", "--checkpoint_every", "7", "--lr", "0.1")
+    changed = [["--lr", "0.2"], ["--n_epochs", "3"], ["--dataset_config", "online"], ["--task_free", "1"]]
+    assert len({of(), *(of(*flags) for flags in changed)}) == 1 + len(changed)
+
+
+def test_flags_are_frozen() -> None:
+    """A new or renamed flag is a change of the interface: make it here, too, on purpose."""
+    flags = sorted(flag for flag in utils.parse.framework_parser()._option_string_actions if flag.startswith("--"))
+    assert flags == sorted(
+        [
+            "--backbone",
+            "--base_path",
+            "--batch_size",
+            "--checkpoint_every",
+            "--checkpoint_minutes",
+            "--checkpoint_path",
+            "--ckpt_name",
+            "--code_optimization",
+            "--custom_class_order",
+            "--dataset",
+            "--dataset_config",
+            "--debug_mode",
+            "--deterministic",
+            "--device",
+            "--drop_last",
+            "--enable_other_metrics",
+            "--eval_epochs",
+            "--fitting_mode",
+            "--help",
+            "--inference_only",
+            "--joint",
+            "--list",
+            "--loadcheck",
+            "--lr",
+            "--lr_milestones",
+            "--lr_scheduler",
+            "--model",
+            "--model_config",
+            "--n_epochs",
+            "--n_iters",
+            "--non_verbose",
+            "--notes",
+            "--nowand",
+            "--optim_mom",
+            "--optim_nesterov",
+            "--optim_wd",
+            "--optimizer",
+            "--overwrite",
+            "--permute_classes",
+            "--results_path",
+            "--resume",
+            "--savecheck",
+            "--sched_multistep_lr_gamma",
+            "--scheduler_mode",
+            "--seed",
+            "--start_from",
+            "--stop_after",
+            "--task_free",
+            "--task_free_lr_restart",
+            "--validation",
+            "--wandb_entity",
+            "--wandb_group",
+            "--wandb_name",
+            "--wandb_project",
+            "--wandb_tags",
+        ]
+    )

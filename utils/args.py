@@ -1,0 +1,315 @@
+"""The flags: their groups, types, ranges and help texts. `utils.config` merges them with the YAML defaults."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from utils import binary_to_boolean_type
+from utils.errors import UsageError, nearest
+
+__all__ = [
+    "ArgumentGroup",
+    "ArgumentParser",
+    "Namespace",
+    "add_framework_args",
+    "add_rehearsal_args",
+    "binary_to_boolean_type",
+    "choice",
+    "number",
+]
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are one line and name the nearest valid flag."""
+
+    def __init__(self, **kwargs: Any):
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", _HelpFormatter)
+        super().__init__(**kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(" ".join(message.split()))
+
+    def parse_strictly(self, argv: list[str]) -> Namespace:
+        """Parse all of `argv`; a flag that is unknown or given twice is an error."""
+        given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in self._option_string_actions]
+        for flag in given:
+            if given.count(flag) > 1:
+                raise UsageError(f"{flag} is given {given.count(flag)} times; give it once")
+        args, rest = self.parse_known_args(argv)
+        if rest:
+            flag = rest[0].partition("=")[0]
+            if flag.startswith("-"):
+                raise UsageError(f"unknown flag {flag}{nearest(flag, self._option_string_actions)}")
+            raise UsageError(f"unexpected argument {rest[0]!r}; flags start with --")
+        return args
+
+    def actions_by_dest(self) -> dict[str, argparse.Action]:
+        return {action.dest: action for action in self._actions if action.option_strings}
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows defaults where there are any, booleans as the 0 or 1 that the flag takes, and kinds of numbers."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=34, width=110)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        default, text = action.default, action.help or ""
+        if action.required:
+            return f"{text} (required)".strip()
+        if default in (None, [], argparse.SUPPRESS):
+            return text
+        shown = int(default) if isinstance(default, bool) else default
+        return f"{text} (default: {shown})".strip().replace("%", "%%")
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return getattr(action.type, "metavar", "NAME")
+
+
+class ArgumentGroup:
+    """What a `get_parser` receives: flags land in one titled group of the help, `set_defaults` is remembered.
+
+    argparse's own groups can't be nested any more (an error from Python 3.14), but models do nest them.
+    """
+
+    def __init__(self, parser: ArgumentParser, title: str, defaults: dict[str, Any] | None = None):
+        self._parser = parser
+        self._group = parser.add_argument_group(title)
+        self.defaults: dict[str, Any] = {} if defaults is None else defaults
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        return self._group.add_argument(*args, **kwargs)
+
+    def add_argument_group(self, title: str = "more", *_: Any) -> ArgumentGroup:
+        return ArgumentGroup(self._parser, title, self.defaults)
+
+    def set_defaults(self, **defaults: Any) -> None:
+        self.defaults.update(defaults)
+
+
+def number(
+    kind: type,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> Callable[[Any], Any]:
+    """argparse type: a finite `int` or `float` in [low, high], or strictly above / below a bound."""
+
+    def convert(text: Any) -> Any:
+        try:
+            value = kind(str(text))
+        except ValueError:
+            word = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {word}") from None
+        bounds = [
+            (low is None or value >= (low or 0), f"at least {low}"),
+            (high is None or value <= (high or 0), f"at most {high}"),
+            (above is None or value > (above or 0), f"greater than {above}"),
+            (below is None or value < (below or 0), f"less than {below}"),
+            (abs(value) != float("inf") and value == value, "finite"),
+        ]
+        for holds, words in bounds:
+            if not holds:
+                raise argparse.ArgumentTypeError(f"{text} is out of range: it must be {words}")
+        return value
+
+    convert.metavar = kind.__name__.upper()  # type: ignore[attr-defined]
+    return convert
+
+
+def choice(*names: str) -> Callable[[Any], str]:
+    """argparse type: one of some names, with the nearest one in the error."""
+
+    def convert(text: Any) -> str:
+        if str(text) not in names:
+            raise argparse.ArgumentTypeError(f"unknown value {str(text)!r}{nearest(str(text), names)}")
+        return str(text)
+
+    convert.metavar = "{" + ",".join(names) + "}"  # type: ignore[attr-defined]
+    return convert
+
+
+def class_order(text: Any) -> list[int]:
+    """argparse type of `--custom_class_order`: whole numbers separated by commas or dashes."""
+    items = text if isinstance(text, list) else str(text).replace("-", ",").split(",")
+    return [number(int, 0)(item) for item in items]
+
+
+Add = Callable[..., argparse.Action]
+
+
+def add_framework_args(parser: ArgumentParser) -> None:
+    """All flags that don't depend on the model, the dataset or the backbone."""
+    _selection(parser.add_argument_group("selection").add_argument)
+    _experiment(parser.add_argument_group("experiment").add_argument)
+    _fitting(parser.add_argument_group("fitting and validation").add_argument)
+    _optimizer(parser.add_argument_group("optimizer and learning-rate schedule").add_argument)
+    _management(parser.add_argument_group("management").add_argument)
+    _durability(parser.add_argument_group("checkpoints and resuming").add_argument)
+    _wandb(parser.add_argument_group("wandb").add_argument)
+
+
+def _selection(add: Add) -> None:
+    add("--model", help="method to train; --list shows all")
+    add("--dataset", default="seq-digits", help="split dataset; --list shows all")
+    add("--backbone", help="network (the dataset's own by default); --list shows all")
+    add("--dataset_config", help="YAML of defaults in datasets/configs/<dataset>/, without its ending")
+    add(
+        "--model_config",
+        type=choice("default", "base", "best"),
+        default="default",
+        help="section of models/config/<model>.yaml; best = the published hyper-parameters for dataset and buffer size",
+    )
+    add("--list", action="store_true", default=argparse.SUPPRESS, help="print models, datasets and backbones, and exit")
+
+
+def _experiment(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add("--lr", type=number(float, above=0), required=True, help="learning rate")
+    add("--batch_size", type=number(int, 1), required=True, help="images per step from the stream")
+    add("--joint", type=boolean, default=False, help="train on all tasks at once (an upper bound)")
+    add(
+        "--task_free",
+        type=boolean,
+        default=False,
+        help="hide the task boundaries from the model: no task hooks, no task index",
+    )
+    add(
+        "--task_free_lr_restart",
+        type=boolean,
+        default=False,
+        help="task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
+        "0 keeps the rate constant",
+    )
+    add("--permute_classes", type=boolean, default=False, help="random class order, from the seed")
+    add(
+        "--custom_class_order",
+        type=class_order,
+        metavar="N,N,…",
+        help="new label of each original class, comma or dash separated; lists every class",
+    )
+    add("--seed", type=number(int, 0, 2**63 - 1), help="seed of everything random; drawn and recorded if absent")
+
+
+def _fitting(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add(
+        "--fitting_mode",
+        type=choice("epochs", "iters"),
+        default="epochs",
+        help="what ends a task's training: --n_epochs or --n_iters",
+    )
+    add("--n_epochs", type=number(int, 0), required=True, help="epochs per task; 0 skips training")
+    add("--n_iters", type=number(int, 1), help="steps per task with --fitting_mode iters")
+    add(
+        "--validation",
+        type=number(float, above=0, below=100),
+        help="part of each class of the training data that replaces the test set during the run: a fraction below 1, "
+        "else percent; the real test set is evaluated at the end",
+    )
+    add("--eval_epochs", type=number(int, 1), help="also evaluate every so many epochs within a task")
+    add(
+        "--enable_other_metrics",
+        type=boolean,
+        default=False,
+        help="also measure forward transfer, which costs extra evaluations",
+    )
+    add("--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped")
+    add("--stop_after", type=number(int, 1), help="number of tasks after which the run ends")
+
+
+def _optimizer(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add("--optimizer", type=choice("sgd", "adam", "adamw"), default="sgd", help="optimizer")
+    add("--optim_wd", type=number(float, 0), default=0.0, help="weight decay")
+    add("--optim_mom", type=number(float, 0, below=1), default=0.0, help="momentum (sgd)")
+    add("--optim_nesterov", type=boolean, default=False, help="Nesterov momentum (sgd)")
+    add("--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
+    add("--lr_scheduler", type=choice("multisteplr", "cosine", "none"), default="none", help="restarted at each task")
+    add("--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
+    add("--lr_milestones", type=number(int, 1), nargs="*", default=[], metavar="N", help="multisteplr: when to decay")
+    add("--sched_multistep_lr_gamma", type=number(float, above=0), default=0.1, help="multisteplr: factor")
+
+
+def _management(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add("--base_path", default=None, metavar="DIR", help="root of datasets and results (default: data/ of the project)")
+    add("--results_path", default="results", metavar="DIR", help="where run directories go, relative to --base_path")
+    add(
+        "--device",
+        default=None,
+        help="cpu, cuda, cuda:1, mps, or GPU ids (0,1: the one with most free memory); "
+        "default: CUDA, else MPS, else CPU",
+    )
+    add(
+        "-O",
+        "--code_optimization",
+        type=number(int, 0, 3),
+        default=0,
+        metavar="{0,1,2,3}",
+        help="0 plain float32; 1 TF32 and channels_last; 2 also bf16 autocast; 3 also torch.compile",
+    )
+    add(
+        "--deterministic",
+        type=boolean,
+        default=False,
+        help="refuse GPU kernels that are not reproducible (CPU runs always are)",
+    )
+    add("--notes", help="free text, stored with the results")
+    add("--non_verbose", type=boolean, default=False, help="no progress bar")
+    add("--debug_mode", type=boolean, default=False, help="a few steps per epoch, wandb off")
+    add("--inference_only", type=boolean, default=False, help="evaluate without training (see --loadcheck)")
+
+
+def _durability(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add("--resume", metavar="RUN", help="go on with the run in this directory (the same command does so, too)")
+    add("--overwrite", type=boolean, default=False, help="throw an earlier run of this command away")
+    add(
+        "--checkpoint_minutes", type=number(float, 0), default=5.0, help="time between checkpoints; 0: only after tasks"
+    )
+    add("--checkpoint_every", type=number(int, 0), default=0, help="steps between checkpoints; 0: by time only")
+    add(
+        "--savecheck",
+        type=choice("last", "task"),
+        help="save the trained model for other runs, at the end or after each task",
+    )
+    add("--loadcheck", metavar="FILE", help="start from a model saved by --savecheck")
+    add(
+        "--checkpoint_path",
+        default=None,
+        metavar="DIR",
+        help="where --savecheck writes (default: checkpoints/ of the project)",
+    )
+    add("--ckpt_name", help="prefix of the names that --savecheck writes")
+
+
+def _wandb(add: Add) -> None:
+    add(
+        "--nowand",
+        type=binary_to_boolean_type,
+        default=None,
+        help="1 switches wandb off; it is on if a project is known",
+    )
+    add("--wandb_project", help="project; or the environment's WANDB_PROJECT")
+    add("--wandb_entity", help="entity; or the environment's WANDB_ENTITY")
+    add("--wandb_name", help="name of the run (the model's by default)")
+    add("--wandb_group", help="group of the run (the dataset's name by default)")
+    add("--wandb_tags", nargs="*", default=[], metavar="TAG", help="tags of the run")
+
+
+def add_rehearsal_args(parser: Any) -> None:
+    """The flags of every method with a replay buffer."""
+    group = parser.add_argument_group("rehearsal")
+    group.add_argument(
+        "--buffer_size", type=number(int, 1), required=True, help="images that the replay buffer may hold"
+    )
+    group.add_argument(
+        "--minibatch_size", type=number(int, 1), help="images per step from the buffer; --batch_size by default"
+    )

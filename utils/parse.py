@@ -1,0 +1,288 @@
+"""Command line and YAML files → one validated Namespace.
+
+Precedence, lowest first: the flag's own default, the dataset class, the dataset's YAML, the checkpoint of
+`--loadcheck`, the model's `set_defaults`, the model's YAML, the config of the run given with `--resume`, and the
+command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import secrets
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import backbone as backbones
+import datasets
+import models
+from utils import registry
+from utils.args import ArgumentGroup, ArgumentParser, add_framework_args, binary_to_boolean_type, choice, number
+from utils.errors import UsageError, nearest
+from utils.yaml_io import read_yaml
+
+
+class Layer(NamedTuple):
+    """Defaults from one source; later layers win."""
+
+    source: str
+    values: dict[str, Any]
+    strict: bool = True  # an unknown key is an error
+
+
+def parse_args(argv: list[str] | None = None) -> Namespace:
+    """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if "--list" in argv:
+        print(listing())
+        raise SystemExit(0)
+    chosen = _preselect(argv)
+    if not chosen.model and chosen.help:
+        framework_parser().print_help()
+        raise SystemExit(0)
+    parser = _build_parser(chosen)
+    if chosen.help:
+        parser.print_help()
+        raise SystemExit(0)
+    args = parser.parse_strictly(argv)
+    args.model, args.dataset, args.backbone = chosen.model, chosen.dataset, chosen.backbone
+    args.dataset_config = chosen.dataset_config
+    _complete(args)
+    _validate(args)
+    return args
+
+
+def framework_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="main.py",
+        usage="python main.py --model NAME [--dataset NAME] [flags]",
+        add_help=False,
+        description="Train a continual-learning method on a sequence of tasks.",
+        epilog="Add --model NAME (and --dataset NAME) to see their own flags and defaults. Boolean flags take 1 or 0.",
+    )
+    parser.add_argument("-h", "--help", action="store_true", default=argparse.SUPPRESS, help="show this help and exit")
+    add_framework_args(parser)
+    return parser
+
+
+def listing() -> str:
+    """All registered names with one line each, read from the sources without importing them."""
+    lines = []
+    for title, entries in (
+        ("models", models.get_model_entries()),
+        ("datasets", datasets.get_dataset_entries()),
+        ("backbones", backbones.get_backbone_entries()),
+    ):
+        lines += [f"{title}:"] + [f"  {entry.name:<20} {entry.summary}" for entry in entries.values()]
+    return "\n".join(lines)
+
+
+def _preselect(argv: list[str]) -> Namespace:
+    """The few flags on which the set of all flags depends."""
+    parser = ArgumentParser(add_help=False)
+    for flag in ("--model", "--dataset", "--backbone", "--dataset_config", "--model_config", "--loadcheck", "--resume"):
+        parser.add_argument(flag)
+    parser.add_argument("--buffer_size", type=number(int, 1))
+    parser.add_argument("-h", "--help", action="store_true")
+    chosen, _ = parser.parse_known_args(argv)
+    chosen.recorded = _recorded_args(chosen)
+    for name in ("model", "dataset", "dataset_config", "buffer_size"):
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, chosen.recorded.values.get(name))
+    if not chosen.model and not chosen.help:
+        raise UsageError("--model is missing; `python main.py --list` shows all models")
+    if chosen.model:
+        chosen.model = registry.find("model", chosen.model, models.get_model_entries()).name
+    chosen.dataset = registry.find("dataset", chosen.dataset or "seq-digits", datasets.get_dataset_entries()).name
+    return chosen
+
+
+def _recorded_args(chosen: Namespace) -> Layer:
+    """The arguments stored by the run of `--resume` or by the checkpoint of `--loadcheck`."""
+    if chosen.resume:
+        path = Path(chosen.resume) / "config.yaml"
+        if not path.is_file():
+            raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
+        return Layer(str(path), read_yaml(path).get("args", {}))
+    if chosen.loadcheck:
+        from utils.checkpoints import mammoth_load_checkpoint
+
+        stored = mammoth_load_checkpoint(chosen.loadcheck, return_only_args=True)
+        # Not strict: the file also records what was derived from the flags, and may come from another program.
+        return Layer(chosen.loadcheck, dict(stored), strict=False)
+    return Layer("", {})
+
+
+def _build_parser(chosen: Namespace) -> ArgumentParser:
+    """All flags of the chosen model, dataset and backbone, with their defaults in place."""
+    parser = framework_parser()
+    model_flags = ArgumentGroup(parser, f"model {chosen.model}")
+    get_parser = getattr(models.get_model_class(chosen), "get_parser", None)
+    if get_parser is not None:
+        get_parser(model_flags)
+    layers = _default_layers(chosen, model_flags.defaults)
+
+    backbone = chosen.backbone or next(
+        (layer.values["backbone"] for layer in reversed(layers) if layer.values.get("backbone")), None
+    )
+    if backbone is None:
+        raise UsageError(f"--backbone is missing: {chosen.dataset} names no default; --list shows all backbones")
+    chosen.backbone = registry.find("backbone", str(backbone), backbones.get_backbone_entries()).name
+    dataset_class = datasets.get_dataset_class(chosen)
+    _add_signature_flags(parser, f"dataset {chosen.dataset}", list(_own_parameters(dataset_class)))
+    network = backbones.get_backbone_parameters(chosen.backbone)
+    _add_signature_flags(
+        parser, f"backbone {chosen.backbone}", [p for n, p in network.items() if n not in backbones.FROM_DATASET]
+    )
+    for layer in layers:
+        _apply(parser, layer)
+    return parser
+
+
+def _default_layers(chosen: Namespace, set_by_model: dict[str, Any]) -> list[Layer]:
+    from datasets.utils import default_flags
+
+    preset, preset_file = models.read_model_config(
+        chosen.model, chosen.model_config or "default", chosen.dataset, chosen.buffer_size
+    )
+    chosen.dataset_config = chosen.dataset_config or preset.pop("dataset_config", None)
+    _, dataset_flags, dataset_file = datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
+    layers = [
+        Layer(f"dataset {chosen.dataset}", default_flags(datasets.get_dataset_class(chosen))),
+        Layer(dataset_file, dataset_flags),
+        Layer(f"model {chosen.model}", set_by_model),
+        Layer(preset_file, preset),
+    ]
+    # A resumed run repeats what it recorded; a handed-over model only gives defaults, below the model's own.
+    layers.insert(len(layers) if chosen.resume else 2, chosen.recorded)
+    return layers
+
+
+def _own_parameters(dataset_class: type) -> Iterable[inspect.Parameter]:
+    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
+    parameters = list(inspect.signature(dataset_class.__init__, eval_str=True).parameters.values())[2:]  # type: ignore[misc]
+    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _add_signature_flags(parser: ArgumentParser, title: str, parameters: list[inspect.Parameter]) -> None:
+    """One flag per parameter: type from the annotation, else from the default; required without a default."""
+    if not parameters:
+        return
+    group = parser.add_argument_group(title)
+    for parameter in parameters:
+        required = parameter.default is parameter.empty
+        default = None if required else parameter.default
+        group.add_argument(
+            f"--{parameter.name}",
+            type=_flag_type(parameter.annotation, default),
+            default=default,
+            required=required,
+            help=f"parameter of {title}",
+        )
+
+
+def _flag_type(annotation: Any, default: Any) -> Callable[[Any], Any]:
+    if get_origin(annotation) is Literal:
+        return choice(*get_args(annotation))
+    kind = annotation if annotation in (int, float, str, bool) else type(default)
+    if kind is bool:
+        return binary_to_boolean_type
+    return number(kind, 1 if kind is int else None) if kind in (int, float) else str
+
+
+def _apply(parser: ArgumentParser, layer: Layer) -> None:
+    """Make a layer's values the defaults of their flags; whatever gives a value lifts `required`."""
+    actions = parser.actions_by_dest()
+    for key, value in layer.values.items():
+        if key in ("model", "dataset", "dataset_config", "resume", "list"):
+            continue
+        if key not in actions and not layer.strict:
+            continue
+        if key not in actions:
+            raise UsageError(f"{layer.source}: unknown key {key!r}{nearest(str(key), actions)}")
+        action = actions[key]
+        try:
+            action.default = _coerce(action, value)
+        except (argparse.ArgumentTypeError, ValueError, TypeError) as error:
+            raise UsageError(f"{layer.source}: {key}: {error}") from None
+        if value is not None:
+            action.required = False
+
+
+def _coerce(action: argparse.Action, value: Any) -> Any:
+    """A YAML value passed through the flag's own type, element by element for lists."""
+    if value is None:
+        return None
+    if isinstance(value, list) != (action.nargs in ("*", "+")) and action.dest != "custom_class_order":
+        raise ValueError(
+            f"{value!r} is {'a list' if isinstance(value, list) else 'no list'}, which the flag doesn't take"
+        )
+    convert = action.type if callable(action.type) else str
+    converted = [convert(item) for item in value] if action.nargs in ("*", "+") else convert(value)
+    if action.choices is not None and converted not in action.choices:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, action.choices))}")
+    return converted
+
+
+def _complete(args: Namespace) -> None:
+    """Values that follow from others."""
+    dataset = datasets.get_dataset_class(args)
+    height, width = dataset.SIZE
+    args.num_classes = dataset.N_CLASSES
+    args.in_channels = dataset.CHANNELS
+    args.input_size = dataset.CHANNELS * height * width
+    args.base_path = str(args.base_path or registry.ROOT / "data")
+    args.checkpoint_path = str(args.checkpoint_path or registry.ROOT / "checkpoints")
+    if hasattr(args, "minibatch_size") and args.minibatch_size is None:
+        args.minibatch_size = args.batch_size
+    args.seed_was_drawn = args.seed is None
+    if args.seed is None:
+        args.seed = secrets.randbelow(2**31)
+    args.wandb_project = args.wandb_project or os.environ.get("WANDB_PROJECT")
+    args.wandb_entity = args.wandb_entity or os.environ.get("WANDB_ENTITY")
+    args.nowand = int(bool(args.nowand) or not args.wandb_project or args.debug_mode)
+
+
+def _validate(args: Namespace) -> None:
+    """Refuse combinations that contradict each other, before anything is loaded or written."""
+    dataset = datasets.get_dataset_class(args)
+    n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
+    order = args.custom_class_order
+    needs_boundaries = "general-continual" not in models.get_model_class(args).COMPATIBILITY
+    problems = [
+        (
+            order and sorted(order) != list(range(n_classes)),
+            f"--custom_class_order must list each of 0…{n_classes - 1} once",
+        ),
+        (order and args.permute_classes, "--custom_class_order and --permute_classes exclude each other"),
+        (args.fitting_mode == "iters" and args.n_iters is None, "--fitting_mode iters needs --n_iters"),
+        (args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0"),
+        (
+            args.lr_scheduler == "multisteplr" and not args.lr_milestones,
+            "--lr_scheduler multisteplr needs --lr_milestones",
+        ),
+        (
+            (args.start_from or 0) >= n_tasks,
+            f"--start_from {args.start_from}: {args.dataset} has tasks 0…{n_tasks - 1}",
+        ),
+        ((args.stop_after or 1) > n_tasks, f"--stop_after {args.stop_after}: {args.dataset} has {n_tasks} tasks"),
+        ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
+        (args.joint and (args.start_from or args.stop_after), "--joint has one task: no --start_from or --stop_after"),
+        (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
+        (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
+        (
+            args.task_free and needs_boundaries,
+            f"--task_free 1: {args.model} needs task boundaries (its COMPATIBILITY lacks 'general-continual')",
+        ),
+        (
+            args.resume and args.overwrite,
+            "--resume goes on with a run and --overwrite throws it away; give one of them",
+        ),
+    ]
+    for wrong, message in problems:
+        if wrong:
+            raise UsageError(message)

@@ -1,0 +1,74 @@
+"""What identifies a run: the settings that matter to its numbers, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+# Part of every hash: raised when a change of the code moves numbers, so that old results are not taken for new ones.
+RESULTS_VERSION = 1
+
+# Flags that leave the numbers of a run as they are.
+NEUTRAL = frozenset(
+    [
+        "base_path",
+        "results_path",
+        "checkpoint_path",
+        "device",
+        "notes",
+        "non_verbose",
+        "nowand",
+        "wandb_project",
+        "wandb_entity",
+        "wandb_name",
+        "wandb_group",
+        "wandb_tags",
+        "savecheck",
+        "ckpt_name",
+        "resume",
+        "overwrite",
+        "checkpoint_minutes",
+        "checkpoint_every",
+        "model_config",
+        "dataset_config",
+        "loadcheck",
+    ]
+)
+# Values that parsing or building adds to the flags; they follow from them.
+DERIVED = frozenset(["num_classes", "in_channels", "input_size", "seed_was_drawn", "class_order"])
+
+
+def recorded_args(args: Namespace) -> dict[str, Any]:
+    """All flags as plain values, for `config.yaml`."""
+    return {
+        name: str(value) if name == "device" and value is not None else value
+        for name, value in sorted(vars(args).items())
+        if name not in DERIVED
+    }
+
+
+def relevant_config(args: Namespace) -> dict[str, Any]:
+    """Everything that the numbers of a run depend on."""
+    dataset = datasets.get_dataset_class(args)
+    config = {name: value for name, value in recorded_args(args).items() if name not in NEUTRAL}
+    fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
+    config["dataset_fields"] = json.loads(json.dumps(fields))
+    config["results_version"] = RESULTS_VERSION
+    if args.loadcheck:
+        config["loadcheck_sha256"] = hashlib.sha256(Path(args.loadcheck).read_bytes()).hexdigest()
+    return config
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """`lr: 0.1 → 0.03, n_epochs: 5 → 10` for the settings in which two configs differ."""
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
