@@ -1,0 +1,42 @@
+"""Defaults that a dataset gives to command-line flags."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class DefaultFromArgs:
+    """A method whose value is the dataset's default for a flag; callable on the class and on an instance."""
+
+    def __init__(self, flag: str, function: Callable[..., Any]):
+        self.flag = flag
+        self.function = function.__func__ if isinstance(function, staticmethod) else function
+        self.takes_self = bool(inspect.signature(self.function).parameters)
+        self.__doc__ = self.function.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable[[], Any]:
+        subject = (instance if instance is not None else owner,) if self.takes_self else ()
+        bound = functools.partial(self.function, *subject)
+        bound.flag = self.flag  # type: ignore[attr-defined]
+        return bound
+
+
+def set_default_from_args(flag: str) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: the method's value becomes the default of `--flag` for this dataset.
+
+    The method may be declared with `self`, or, as upstream does, without any parameter.
+    """
+    return functools.partial(DefaultFromArgs, flag)
+
+
+def default_flags(cls: type) -> dict[str, Any]:
+    """The flags that a dataset class gives defaults to; a subclass overrides its bases."""
+    defaults: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, DefaultFromArgs) and inspect.getattr_static(cls, name) is attribute:
+                defaults[attribute.flag] = getattr(cls, name)()
+    return defaults

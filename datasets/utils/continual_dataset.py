@@ -1,0 +1,282 @@
+"""A dataset that arrives as a sequence of tasks, each with its own classes."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision import transforms
+
+from datasets.transforms.denormalization import DeNormalize
+from datasets.utils.image_set import ImageSet
+from datasets.utils.loader import TaskLoader
+from utils.augmentations import BatchTransform
+from utils.errors import UsageError, UserError
+from utils.random_streams import RandomStreams
+
+
+class _Splits(NamedTuple):
+    """All images, on the host. Only the current task's images and the test sets go to the device."""
+
+    train: ImageSet
+    evaluation: ImageSet  # the test set, or what `--validation` holds out of the training set
+    test: ImageSet
+
+
+class ContinualDataset:
+    """Base of all datasets. A subclass declares the attributes below, gives defaults, and implements `load_split`.
+
+    Labels are consecutive: task t has the classes `get_offsets(t)`. With a class order (`--permute_classes`,
+    `--custom_class_order`) new_label = class_order[original_label]. With `--joint` there is one task with all
+    classes, while the test sets stay apart, one for each original task, so that accuracies compare.
+    """
+
+    NAME: str
+    SETTING = "class-il"
+    N_TASKS: int
+    N_CLASSES_PER_TASK: int | list[int]
+    N_CLASSES: int
+    SIZE: tuple[int, int]
+    CHANNELS = 3
+    MEAN: tuple[float, ...] | None = None
+    STD: tuple[float, ...] | None = None
+    CROP_PADDING = 0
+    HORIZONTAL_FLIP = False
+    AVAIL_SCHEDS = ["multisteplr", "cosine"]
+
+    def __init__(self, args: Namespace):
+        self.args = args
+        self.streams = RandomStreams(args.seed)
+        self._classes_per_eval_task = self._class_counts()
+        if args.joint:
+            self.N_TASKS, self.N_CLASSES_PER_TASK = 1, self.N_CLASSES
+        self._classes_per_task = self._class_counts()
+        self.class_order = self._make_class_order()
+        if self.class_order is not None:
+            args.class_order = self.class_order  # Mammoth's place for it
+        self.c_task = -1
+        self.train_loader: TaskLoader | None = None
+        self.test_loaders: list[TaskLoader] = []
+
+    # -- what a subclass provides ---------------------------------------------------------------------------
+
+    def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Images (uint8 [N, H, W, C]) and original labels of the training or the test set."""
+        raise NotImplementedError
+
+    def load_class_names(self) -> list[str]:
+        """Names in the original order of the labels."""
+        return [str(label) for label in range(self.N_CLASSES)]
+
+    def get_backbone(self) -> str:
+        raise NotImplementedError
+
+    def get_epochs(self) -> int:
+        raise NotImplementedError
+
+    def get_batch_size(self) -> int:
+        raise NotImplementedError
+
+    def get_minibatch_size(self) -> int:
+        return self.get_batch_size()
+
+    def get_iters(self) -> int:
+        raise UsageError(f"{self.NAME} has no default number of steps per task; give --n_iters")
+
+    # -- tasks and classes ----------------------------------------------------------------------------------
+
+    @property
+    def current_task(self) -> int:
+        """How many tasks have been handed out."""
+        return self.c_task + 1
+
+    @property
+    def n_eval_tasks(self) -> int:
+        """Number of test sets: `N_TASKS`, or the number of original tasks with `--joint`."""
+        return len(self._classes_per_eval_task)
+
+    def get_offsets(self, task_idx: int | None = None) -> tuple[int, int]:
+        """(first class, one past the last class) of a task; of the current one by default."""
+        return _range(self._classes_per_task, self.c_task if task_idx is None else task_idx)
+
+    def eval_offsets(self, k: int) -> tuple[int, int]:
+        """The class range of test loader k."""
+        return _range(self._classes_per_eval_task, k)
+
+    def get_class_names(self) -> list[str]:
+        """Names such that entry i is the class that is now labelled i."""
+        names = self.load_class_names()
+        if self.class_order is None:
+            return names
+        return [names[original] for original in np.argsort(self.class_order)]
+
+    def _class_counts(self) -> list[int]:
+        per_task = self.N_CLASSES_PER_TASK
+        counts = list(per_task) if isinstance(per_task, list | tuple) else [per_task] * self.N_TASKS
+        if len(counts) != self.N_TASKS or sum(counts) != self.N_CLASSES:
+            raise UsageError(
+                f"{self.NAME}: N_TASKS {self.N_TASKS} and N_CLASSES_PER_TASK {per_task} do not make up its "
+                f"{self.N_CLASSES} classes; correct them in the dataset's YAML"
+            )
+        return counts
+
+    def _make_class_order(self) -> list[int] | None:
+        if self.args.permute_classes:
+            return torch.randperm(self.N_CLASSES, generator=self.streams["class_order"]).tolist()
+        order = self.args.custom_class_order
+        if order is not None and sorted(order) != list(range(self.N_CLASSES)):
+            raise UsageError(f"--custom_class_order must list each of 0…{self.N_CLASSES - 1} once, got {order}")
+        return order
+
+    # -- loaders --------------------------------------------------------------------------------------------
+
+    def get_data_loaders(self) -> tuple[TaskLoader, TaskLoader]:
+        """Go on to the next task: its training loader and its test loader, which joins `test_loaders`."""
+        if self.current_task >= self.N_TASKS:
+            raise IndexError(f"{self.NAME} has only {self.N_TASKS} tasks")
+        self.c_task += 1
+        transform = self.get_batch_transform(augment=True, stream="augment")
+        images = _classes(self._splits.train, self.get_offsets()).to(self.args.device, transform.memory_format)
+        images.transform = transform
+        self.train_loader = TaskLoader(
+            images,
+            self.args.batch_size,
+            transform,
+            shuffle=True,
+            drop_last=bool(self.args.drop_last),
+            generator=self.streams["shuffle"],
+            triples=True,
+        )
+        new = range(self.n_eval_tasks) if self.args.joint else [self.c_task]
+        self.test_loaders += [self.make_test_loader(k) for k in new]
+        return self.train_loader, self.test_loaders[-1]
+
+    def make_test_loader(self, k: int) -> TaskLoader:
+        """The images of `eval_offsets(k)` that the run is evaluated on."""
+        return self._plain_loader(_classes(self._splits.evaluation, self.eval_offsets(k)))
+
+    def true_test_loaders(self) -> list[TaskLoader]:
+        """The real test sets of all tasks, for the last evaluation of a run with `--validation`."""
+        tasks = range(self.n_eval_tasks)
+        return [self._plain_loader(_classes(self._splits.test, self.eval_offsets(k))) for k in tasks]
+
+    def _plain_loader(self, images: ImageSet) -> TaskLoader:
+        transform = self.get_batch_transform(augment=False)
+        images = images.to(self.args.device, transform.memory_format)
+        images.transform = transform
+        return TaskLoader(
+            images, self.args.batch_size, transform, shuffle=False, drop_last=False, generator=None, triples=False
+        )
+
+    # -- data -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _splits(self) -> _Splits:
+        """Read once per object, when the first task is asked for."""
+        train, test = self._read(train=True), self._relabel(self._read(train=False))
+        if not self.args.validation:
+            return _Splits(self._relabel(train), test, test)
+        # Drawn from the original labels: the same images are held out whatever the class order.
+        held_out = self._draw_validation(train.targets)
+        return _Splits(self._relabel(train.subset(~held_out)), self._relabel(train.subset(held_out)), test)
+
+    def _read(self, train: bool) -> ImageSet:
+        images, labels = self.load_split(train)
+        expected = (*self.SIZE, self.CHANNELS)
+        if images.dtype != np.uint8 or images.shape[1:] != expected or len(images) != len(labels):
+            raise ValueError(
+                f"{self.NAME}: load_split gave {images.dtype} images {images.shape} and {len(labels)} labels, "
+                f"expected uint8 [N, {', '.join(map(str, expected))}]"
+            )
+        return ImageSet(torch.from_numpy(images).contiguous(), torch.as_tensor(labels, dtype=torch.int64))
+
+    def _relabel(self, images: ImageSet) -> ImageSet:
+        if self.class_order is None:
+            return images
+        return ImageSet(images.data, torch.tensor(self.class_order)[images.targets])
+
+    def _draw_validation(self, targets: Tensor) -> Tensor:
+        """A mask over the training set: the given part of each original class, rounded up."""
+        size = self.args.validation
+        fraction = size if size < 1 else size / 100
+        held_out = torch.zeros(len(targets), dtype=torch.bool)
+        for label in range(self.N_CLASSES):
+            members = (targets == label).nonzero().squeeze(1)
+            # Without round() 7 % of 100 images would be 8: 0.07 · 100 is 7.000000000000001 in floating point.
+            count = math.ceil(round(fraction * len(members), 6))
+            if count >= len(members):
+                raise UserError(
+                    f"--validation {size} leaves no training image of class {label} ({len(members)} images); "
+                    "choose a smaller part"
+                )
+            chosen = torch.randperm(len(members), generator=self.streams["validation"])[:count]
+            held_out[members[chosen]] = True
+        return held_out
+
+    # -- transforms and loss --------------------------------------------------------------------------------
+
+    def get_batch_transform(self, augment: bool, stream: str = "replay_augment") -> BatchTransform:
+        """The transform of training (or, un-augmented, of test) images, for whole batches.
+
+        The loaders' augmentation has a random stream of its own, so that a method which replays images sees the same
+        augmented training batches as one which does not.
+        """
+        channels_last = self.args.code_optimization >= 1
+        return BatchTransform(
+            self.SIZE,
+            self.MEAN,
+            self.STD,
+            padding=self.CROP_PADDING if augment else 0,
+            flip=self.HORIZONTAL_FLIP and augment,
+            generator=self.streams[stream] if augment else None,
+            memory_format=torch.channels_last if channels_last else torch.contiguous_format,
+        )
+
+    @property
+    def TRANSFORM(self) -> transforms.Compose:
+        """The training transform for one PIL image, in torchvision's terms."""
+        augment: list[Any] = []
+        if self.CROP_PADDING:
+            augment.append(transforms.RandomCrop(self.SIZE, padding=self.CROP_PADDING))
+        if self.HORIZONTAL_FLIP:
+            augment.append(transforms.RandomHorizontalFlip())
+        return transforms.Compose([*augment, *self.TEST_TRANSFORM.transforms])
+
+    @property
+    def TEST_TRANSFORM(self) -> transforms.Compose:
+        normalisation = self.get_normalization_transform()
+        return transforms.Compose([transforms.ToTensor(), *([normalisation] if normalisation else [])])
+
+    def get_transform(self) -> transforms.Compose:
+        """For code that transforms image by image; what the loaders and the buffer use is `get_batch_transform`."""
+        return transforms.Compose([transforms.ToPILImage(), self.TRANSFORM])
+
+    def get_normalization_transform(self) -> transforms.Normalize | None:
+        if self.MEAN is None or self.STD is None:
+            return None
+        return transforms.Normalize(self.MEAN, self.STD)
+
+    def get_denormalization_transform(self) -> DeNormalize | None:
+        if self.MEAN is None or self.STD is None:
+            return None
+        return DeNormalize(self.MEAN, self.STD)
+
+    @staticmethod
+    def get_loss() -> Any:
+        return F.cross_entropy
+
+
+def _range(counts: list[int], task: int) -> tuple[int, int]:
+    """Empty beyond the last task, where X-DER looks ahead, and before the first one."""
+    return sum(counts[: max(task, 0)]), sum(counts[: max(task + 1, 0)])
+
+
+def _classes(images: ImageSet, offsets: tuple[int, int]) -> ImageSet:
+    first, last = offsets
+    return images.subset((images.targets >= first) & (images.targets < last))

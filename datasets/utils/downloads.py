@@ -1,0 +1,111 @@
+"""Files of the public datasets: find them, fetch them, and never take a damaged one for a good one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from torchvision.datasets.utils import check_integrity, extract_archive
+from tqdm import tqdm
+
+from utils.errors import UserError
+from utils.files import atomic_write, one_line_errors
+
+TIMEOUT = 5  # seconds without an answer: a machine without a network should say so soon
+CHUNK = 1 << 16
+
+
+@contextlib.contextmanager
+def one_line_reads(path: Path) -> Iterator[None]:
+    """Say in one line which file the operating system would not let us read."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot read {error.filename or path}: {reason}; restore it or its permissions") from error
+
+
+def find(base_path: str, folder: str, name: str) -> Path:
+    """Where `name` lies: in `base_path/folder` or directly in `base_path`; the former if it is nowhere."""
+    candidates = [Path(base_path) / folder / name, Path(base_path) / name]
+    return next((path for path in candidates if path.exists()), candidates[0])
+
+
+def obtain(base_path: str, folder: str, name: str, urls: Sequence[str], md5: str) -> Path:
+    """The archive `name`, fetched from the first of `urls` that answers unless it is there already."""
+    path = find(base_path, folder, name)
+    if not path.exists():
+        _fetch(urls, path, md5)
+        return path
+    with one_line_reads(path):
+        intact = check_integrity(path, md5)
+    if not intact:
+        raise UserError(f"{path} is damaged (its md5 is not {md5}); delete it to fetch it again from {urls[0]}")
+    return path
+
+
+def _fetch(urls: Sequence[str], path: Path, md5: str) -> None:
+    """Download to a temporary name and rename when the checksum is right: `path` is complete whenever it exists."""
+
+    def write(file: BinaryIO) -> None:
+        reasons = []
+        for url in urls:
+            file.seek(0)
+            file.truncate()
+            digest = hashlib.md5(usedforsecurity=False)
+            try:
+                for chunk in _stream(url, path.name):
+                    digest.update(chunk)
+                    file.write(chunk)
+            except _NetworkError as error:
+                reasons.append(str(error))
+                continue
+            if digest.hexdigest() == md5:
+                return
+            reasons.append(f"the download's md5 is not {md5}")
+        reason = "; ".join(dict.fromkeys(reasons))
+        raise UserError(
+            f"{path} is missing and could not be fetched from {' or '.join(urls)} ({reason}): put the file there "
+            "by hand, or give the folder that holds it as --base_path"
+        )
+
+    atomic_write(path, write)
+
+
+class _NetworkError(Exception):
+    pass
+
+
+def _stream(url: str, name: str) -> Iterator[bytes]:
+    """The bytes behind a URL. Its errors get a type of their own: urllib's look like those of a full disk."""
+    request = urllib.request.Request(url, headers={"User-Agent": "dgc"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            length = int(response.headers.get("Content-Length") or 0) or None
+            with tqdm(total=length, desc=name, unit="B", unit_scale=True, disable=None) as bar:
+                while chunk := response.read(CHUNK):
+                    bar.update(len(chunk))
+                    yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise _NetworkError(" ".join(str(reason).split())) from error
+
+
+def unpack(archive: Path, name: str) -> Path:
+    """Unpack an archive beside itself; `name`, the file or folder in it, appears only when it is complete."""
+    target = archive.parent / name
+    with one_line_errors(target), tempfile.TemporaryDirectory(dir=archive.parent, prefix=".unpacking-") as temporary:
+        extract_archive(str(archive), temporary)
+        try:
+            os.replace(Path(temporary) / name, target)
+        except OSError:
+            if not target.exists():  # otherwise another process was faster, with the same content
+                raise
+    return target
