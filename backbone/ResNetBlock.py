@@ -1,0 +1,116 @@
+"""ResNet-18 for small images: a 3×3 stem of stride 1 and no max-pool, to keep the detail of 32×32 pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backbone import register_backbone
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt
+
+
+def conv3x3(in_planes: int, out_planes: int, stride: int = 1) -> nn.Conv2d:
+    """3×3 convolution that keeps the size at stride 1; no bias, because BatchNorm follows."""
+    return nn.Conv2d(in_planes, out_planes, kernel_size=3, stride=stride, padding=1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution only where the shape changes."""
+
+    expansion = 1
+
+    def __init__(self, in_planes: int, planes: int, stride: int = 1):
+        super().__init__()
+        self.conv1 = conv3x3(in_planes, planes, stride)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = conv3x3(planes, planes)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_planes != planes:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_planes, planes, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(planes)
+            )
+
+    def pre_activation(self, x: Tensor) -> Tensor:
+        """The block's output before its last ReLU, which some distillation losses compare."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return self.bn2(self.conv2(out)) + self.shortcut(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.pre_activation(x))
+
+
+class ResNet(MammothBackbone):
+    """Stem, four stages of `nf`·(1, 2, 4, 8) channels at strides 1, 2, 2, 2, average pool, linear head.
+
+    'full' gives (logits, [stem, stage 1, …, stage 4]): maps after their ReLU, or before it once
+    `set_return_prerelu` was called. All weights have PyTorch's default initialisation.
+    """
+
+    def __init__(self, block: type[BasicBlock], num_blocks: list[int], num_classes: int, nf: int, in_channels: int = 3):
+        super().__init__()
+        self.block = block
+        self.num_classes = num_classes
+        self.nf = nf
+        self.return_prerelu = False
+        self.conv1 = conv3x3(in_channels, nf)
+        self.bn1 = nn.BatchNorm2d(nf)
+        widths = [nf * 2**stage * block.expansion for stage in range(4)]
+        self.layer1 = self._make_layer(nf, widths[0], num_blocks[0], stride=1)
+        self.layer2 = self._make_layer(widths[0], widths[1], num_blocks[1], stride=2)
+        self.layer3 = self._make_layer(widths[1], widths[2], num_blocks[2], stride=2)
+        self.layer4 = self._make_layer(widths[2], widths[3], num_blocks[3], stride=2)
+        self.feature_dim = widths[3]
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
+
+    def _make_layer(self, in_planes: int, planes: int, blocks: int, stride: int) -> nn.Sequential:
+        first = self.block(in_planes, planes, stride)
+        return nn.Sequential(first, *(self.block(planes, planes) for _ in range(blocks - 1)))
+
+    def set_return_prerelu(self, enable: bool = True) -> None:
+        self.return_prerelu = enable
+
+    def forward(self, x: Tensor, returnt: ReturnTypes = "out") -> Any:
+        check_returnt(returnt)
+        if returnt == "full":
+            last, maps = self._maps(x)
+            return self.classifier(_pool(last)), maps
+        out = F.relu(self.bn1(self.conv1(x)))
+        features = _pool(self.layer4(self.layer3(self.layer2(self.layer1(out)))))
+        if returnt == "features":
+            return features
+        logits = self.classifier(features)
+        return logits if returnt == "out" else (logits, features)
+
+    def _maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The last stage's output and the maps of 'full', in one pass."""
+        before = self.bn1(self.conv1(x))
+        out = F.relu(before)
+        maps = [before if self.return_prerelu else out]
+        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
+            if self.return_prerelu:
+                before = layer[-1].pre_activation(layer[:-1](out))  # type: ignore[operator]
+                out = F.relu(before)
+                maps.append(before)
+            else:
+                out = layer(out)
+                maps.append(out)
+        return out, maps
+
+
+def _pool(x: Tensor) -> Tensor:
+    return F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+@register_backbone("resnet18")
+def resnet18(num_classes: int, num_filters: int = 64, in_channels: int = 3) -> ResNet:
+    """ResNet-18 for small images (11.2 M parameters at 64 filters), the paper's network."""
+    return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, num_filters, in_channels)
+
+
+@register_backbone("reduced-resnet18")
+def reduced_resnet18(num_classes: int, in_channels: int = 3) -> ResNet:
+    """ResNet-18 of 20 filters (1.1 M parameters), common in online continual learning."""
+    return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, 20, in_channels)

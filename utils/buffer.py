@@ -1,0 +1,377 @@
+"""The replay memory: preallocated tensors, filled by a vectorised reservoir.
+
+What is stored: un-augmented, un-normalised images and, for each, the fields that the method gave on the first
+call. Augmentation and normalisation happen when a batch is read (`transform`).
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler
+
+from utils.augmentations import apply_transform, to_uint8, to_unit_float
+
+Transform = Callable[[Tensor], Tensor]
+FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
+
+
+class Buffer:
+    """A uniform random sample of fixed size of everything that was offered to it.
+
+    Slots are chosen on the host from `generator` (None: torch's global one), so the content is the same on
+    every device, and neither reading nor writing waits for a GPU. With `image_dtype=torch.uint8` images take
+    a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and
+    are handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
+
+    `write_mask`, a bool tensor of no dimension on the buffer's device, protects the content without waiting
+    for the device: while it is False, `add_data` draws and counts but leaves the rows as they are. The run
+    must then be aborted, because slots that were still free stay blank.
+    """
+
+    # Only those of the first `add_data` exist; `empty` removes them.
+    examples: Tensor
+    labels: Tensor
+    logits: Tensor
+    task_labels: Tensor
+    true_labels: Tensor
+    _buffer_size: int
+
+    def __init__(
+        self,
+        buffer_size: int,
+        device: torch.device | str = "cpu",
+        sample_selection_strategy: str = "reservoir",
+        *,
+        generator: torch.Generator | None = None,
+        image_dtype: torch.dtype = torch.float32,
+    ):
+        if sample_selection_strategy != "reservoir":
+            raise ValueError(f"sample_selection_strategy {sample_selection_strategy!r} unknown; valid is reservoir")
+        if image_dtype not in (torch.float32, torch.uint8):
+            raise ValueError(f"image_dtype {image_dtype} cannot hold images; valid are torch.float32, torch.uint8")
+        self.num_seen_examples = 0
+        self.buffer_size = buffer_size
+        self.device = torch.device(device)
+        self.sample_selection_strategy = sample_selection_strategy
+        self.generator = generator
+        self.image_dtype = image_dtype
+        self.attributes = list(FIELDS)
+        self.write_mask: Tensor | None = None
+
+    @property
+    def buffer_size(self) -> int:
+        return self._buffer_size
+
+    @buffer_size.setter
+    def buffer_size(self, value: int) -> None:
+        if value <= 0:
+            raise ValueError(f"buffer_size {value} is not positive: a replay memory needs at least one slot")
+        if hasattr(self, "examples") and value != self._buffer_size:
+            # The tensors have the old size, and what they hold is a uniform sample for that size only.
+            raise RuntimeError(f"buffer_size cannot become {value} while data is stored; call empty() first")
+        self._buffer_size = value
+
+    @property
+    def used_attributes(self) -> list[str]:
+        return [name for name in self.attributes if hasattr(self, name)]
+
+    def __len__(self) -> int:
+        return min(self.num_seen_examples, self.buffer_size)
+
+    def is_empty(self) -> bool:
+        return self.num_seen_examples == 0
+
+    def is_full(self) -> bool:
+        return self.num_seen_examples >= self.buffer_size
+
+    # --- writing ---
+
+    def init_tensors(
+        self,
+        examples: Tensor,
+        labels: Tensor | None = None,
+        logits: Tensor | None = None,
+        task_labels: Tensor | None = None,
+        true_labels: Tensor | None = None,
+    ) -> None:
+        """Allocate zeros for the fields given; later calls of `add_data` can bring no others."""
+        given = (examples, labels, logits, task_labels, true_labels)
+        for name, value in zip(FIELDS, given, strict=True):
+            if value is not None:
+                blank = torch.zeros((self.buffer_size, *value.shape[1:]), dtype=self._dtype(name), device=self.device)
+                setattr(self, name, self._in_memory_order(blank))
+
+    def _dtype(self, name: str) -> torch.dtype:
+        if name == "examples":
+            return self.image_dtype
+        return torch.int64 if name.endswith("labels") else torch.float32
+
+    def _in_memory_order(self, field: Tensor) -> Tensor:
+        """8-bit images lie channels-last, the way batches come from a dataset and convolutions like them."""
+        if field.dtype == torch.uint8 and field.dim() == 4:
+            return field.contiguous(memory_format=torch.channels_last)
+        return field.contiguous()
+
+    @torch.no_grad()
+    def add_data(
+        self,
+        examples: Tensor,
+        labels: Tensor | None = None,
+        logits: Tensor | None = None,
+        task_labels: Tensor | None = None,
+        attention_maps: Any = None,
+        true_labels: Tensor | None = None,
+        sample_selection_scores: Tensor | None = None,
+    ) -> None:
+        """Offer a batch to the reservoir. A field left out keeps the stale values of the slots overwritten.
+
+        A reservoir ignores `sample_selection_scores`, which is there for callers of loss-aware strategies.
+        """
+        if attention_maps is not None:
+            raise NotImplementedError("attention_maps cannot be stored in this buffer")
+        fields = (examples, labels, logits, task_labels, true_labels)
+        given = {name: value for name, value in zip(FIELDS, fields, strict=True) if value is not None}
+        self._check(given, len(examples))
+        if not hasattr(self, "examples"):
+            self.init_tensors(*fields)
+        rows, slots = self._draw_slots(len(examples))
+        self.num_seen_examples += len(examples)
+        if len(slots) == 0:
+            return
+        rows, slots = _move(rows, examples.device), _move(slots, self.device)
+        for name, value in given.items():
+            self._write(name, _select_rows(value, rows.to(value.device)), slots)
+
+    def _check(self, given: dict[str, Tensor], count: int) -> None:
+        """Before anything is drawn or written: a batch is stored as a whole or not at all."""
+        allocated = hasattr(self, "examples")
+        for name, value in given.items():
+            if allocated and not hasattr(self, name):
+                raise AttributeError(f"field {name!r} was not in the first add_data, so it has no storage")
+            expected = (count, *(getattr(self, name) if allocated else value).shape[1:])
+            if value.shape != expected:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}, but {expected} is needed")
+
+    def _draw_slots(self, count: int) -> tuple[Tensor, Tensor]:
+        """Reservoir sampling of a batch: which of its rows enter, and into which slots (no slot twice).
+
+        Sample n of the stream (from 0) goes to slot n while there is one; later ones draw j uniform in {0..n}
+        and go to slot j if it exists. Where two samples of a batch chose the same slot the later one wins, as
+        it does one by one: so the content does not depend on how the stream is cut into batches. 63 random
+        bits modulo n+1 are uniform to one part in 2^63/n.
+        """
+        first = self.num_seen_examples
+        slots = np.arange(first, first + count)
+        late = slots[max(self.buffer_size - first, 0) :]
+        draws = torch.empty(len(late), dtype=torch.int64).random_(generator=self.generator)
+        late[:] = draws.numpy() % (late + 1)
+        # Read backwards, the first occurrence of a slot is the last sample that chose it.
+        rows = np.flatnonzero(slots < self.buffer_size)[::-1]
+        unique, winners = np.unique(slots[rows], return_index=True)
+        return torch.from_numpy(rows[winners]), torch.from_numpy(unique)
+
+    def _write(self, name: str, value: Tensor, slots: Tensor) -> None:
+        field: Tensor = getattr(self, name)
+        if name == "examples":
+            value = _as_image_dtype(value, self.image_dtype)
+        value = value.to(device=self.device, dtype=field.dtype)
+        if self.write_mask is not None:
+            value = torch.where(self.write_mask, value, _select_rows(field, slots))
+        field.index_copy_(0, slots, value)
+
+    def empty(self) -> None:
+        """Forget everything, including which fields exist."""
+        for name in self.used_attributes:
+            delattr(self, name)
+        self.num_seen_examples = 0
+
+    # --- reading ---
+
+    def get_data(
+        self,
+        size: int,
+        transform: Transform | None = None,
+        return_index: bool = False,
+        device: torch.device | str | None = None,
+        mask_task_out: int | None = None,
+        cpt: int | None = None,
+        return_not_aug: bool = False,
+        not_aug_transform: Transform | None = None,
+        force_indexes: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Rows drawn uniformly without replacement, at most as many as are stored.
+
+        Gives ([index], [not augmented], examples, then those of labels, logits, task_labels, true_labels that
+        exist). `mask_task_out` excludes a task, by `task_labels` or else by `labels // cpt`, and waits for
+        the device to read them. `force_indexes` replaces the draw. A transform that declares `accepts_uint8`
+        gets 8-bit images as they are.
+        """
+        self._require_data()
+        if force_indexes is None:
+            index = self._draw_rows(size, mask_task_out, cpt)
+        else:
+            index = torch.as_tensor(force_indexes, dtype=torch.int64)
+        index = _move(index, self.device)
+        images = _select_rows(self.examples, index)
+        batch = [index] if return_index else []
+        if return_not_aug:
+            batch.append(_hand_out(images, not_aug_transform))
+        batch.append(_hand_out(images, transform))
+        batch += [getattr(self, name).index_select(0, index) for name in self.used_attributes[1:]]
+        if device is None:
+            return tuple(batch)
+        return tuple(field.to(device, non_blocking=True) for field in batch)
+
+    def _require_data(self) -> None:
+        if self.is_empty():
+            raise RuntimeError("nothing is stored in the buffer yet; check is_empty() before reading")
+
+    def _draw_rows(self, size: int, mask_task_out: int | None, cpt: int | None) -> Tensor:
+        if mask_task_out is None:
+            return torch.randperm(len(self), generator=self.generator)[:size]
+        candidates = (self._tasks(cpt) != mask_task_out).nonzero().flatten().cpu()
+        if len(candidates) == 0:
+            raise RuntimeError(f"every stored sample is of task {mask_task_out}, which mask_task_out excludes")
+        return candidates[torch.randperm(len(candidates), generator=self.generator)[:size]]
+
+    def _tasks(self, cpt: int | None) -> Tensor:
+        """The task of every stored row."""
+        if hasattr(self, "task_labels"):
+            return self.task_labels[: len(self)]
+        if cpt is None:
+            raise ValueError("mask_task_out needs cpt (classes per task), because no task_labels are stored")
+        return self.labels[: len(self)] // cpt
+
+    def get_data_by_index(
+        self,
+        indexes: Tensor | Sequence[int],
+        transform: Transform | None = None,
+        device: torch.device | str | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The rows named, in that order; the fields as in `get_data`."""
+        return self.get_data(0, transform, device=device, force_indexes=indexes)
+
+    def get_all_data(
+        self, transform: Transform | None = None, device: torch.device | str | None = None
+    ) -> tuple[Tensor, ...]:
+        """A copy of all stored rows in slot order."""
+        return self.get_data_by_index(torch.arange(len(self)), transform, device)
+
+    def get_balanced_data(
+        self, size: int, transform: Transform | None = None, n_classes: int = -1
+    ) -> tuple[Tensor, ...]:
+        """As `get_data`, with equally many rows (±1) of `n_classes` random stored classes (−1: of all).
+
+        Where a class has too few rows, or there are too few classes, it is a plain `get_data`.
+        """
+        self._require_data()
+        index = self._draw_balanced_rows(size, n_classes) if hasattr(self, "labels") else None
+        return self.get_data(size, transform, force_indexes=index)
+
+    def _draw_balanced_rows(self, size: int, n_classes: int) -> Tensor | None:
+        order = torch.randperm(len(self), generator=self.generator)
+        labels = self.labels[: len(self)].cpu()[order]
+        classes = labels.unique()
+        classes = classes[torch.randperm(len(classes), generator=self.generator)]
+        if n_classes == -1:
+            n_classes = len(classes)
+        quotas = [size // n_classes + (i < size % n_classes) for i in range(n_classes)]
+        rows = [order[labels == c][:quota] for c, quota in zip(classes, quotas, strict=False)]
+        index = torch.cat(rows)
+        return index if len(index) == size else None
+
+    def get_dataloader(
+        self,
+        args: Namespace,
+        batch_size: int,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        transform: Transform | None = None,
+        sampler: Sampler | None = None,
+    ) -> DataLoader:
+        """Batches of stored rows, as in `get_data`. `args` is part of Mammoth's signature only."""
+        return DataLoader(
+            range(len(self)),  # type: ignore[arg-type]
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            drop_last=drop_last,
+            generator=self.generator,
+            collate_fn=lambda rows: self.get_data_by_index(rows, transform),
+        )
+
+    def __getitem__(self, index: int) -> list[Tensor]:
+        """The fields of one row."""
+        row = range(len(self))[index]
+        return [field[0] for field in self.get_data_by_index([row])]
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        return (self[row] for row in range(len(self)))
+
+    # --- as a whole ---
+
+    def to(self, device: torch.device | str) -> Buffer:
+        self.device = torch.device(device)
+        for name in self.used_attributes:
+            setattr(self, name, getattr(self, name).to(self.device))
+        return self
+
+    def nbytes(self) -> int:
+        """Bytes that the stored fields occupy, free slots included."""
+        return sum(getattr(self, name).nbytes for name in self.used_attributes)
+
+    def serialize(self, out_device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """The field tensors by name: Mammoth's format, which loses the counter. `state_dict` is exact."""
+        return {name: getattr(self, name).to(out_device) for name in self.used_attributes}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a checkpoint needs, beside the generator; tensors are not copied."""
+        return {
+            "buffer_size": self.buffer_size,
+            "num_seen_examples": self.num_seen_examples,
+            "fields": {name: getattr(self, name) for name in self.used_attributes},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become an exact copy of the buffer saved, also of one that has no storage yet."""
+        if state["buffer_size"] != self.buffer_size:
+            raise ValueError(f"saved buffer_size {state['buffer_size']} differs from {self.buffer_size} here")
+        for name, value in state["fields"].items():
+            if value.dtype != self._dtype(name):
+                raise ValueError(f"saved {name} are {value.dtype}, but this buffer stores {self._dtype(name)}")
+        self.empty()
+        for name, value in state["fields"].items():
+            setattr(self, name, self._in_memory_order(value.to(self.device, copy=True)))
+        self.num_seen_examples = state["num_seen_examples"]
+
+
+def _move(index: Tensor, device: torch.device) -> Tensor:
+    """To the device, without waiting for it: a copy is asynchronous only from pinned memory."""
+    if device.type == "cuda" and index.device.type == "cpu":
+        return index.pin_memory().to(device, non_blocking=True)
+    return index.to(device)
+
+
+def _select_rows(field: Tensor, index: Tensor) -> Tensor:
+    """`field[index]`; of channels-last images through their NHWC view, whose rows are copied whole."""
+    if field.dim() == 4 and field.is_contiguous(memory_format=torch.channels_last):
+        return field.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return field.index_select(0, index)
+
+
+def _as_image_dtype(images: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype == torch.uint8:
+        return images if images.dtype == torch.uint8 else to_uint8(images)
+    return to_unit_float(images) if images.dtype == torch.uint8 else images
+
+
+def _hand_out(images: Tensor, transform: Transform | None) -> Tensor:
+    if not getattr(transform, "accepts_uint8", False):
+        images = _as_image_dtype(images, torch.float32)
+    return apply_transform(images, transform)
