@@ -1,0 +1,91 @@
+"""Signals set a flag, a second one ends the process at once, and the handlers before come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from utils.signals import NAMES, StopSignals
+
+ROOT = Path(__file__).resolve().parent.parent
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+LOOP = """
+import sys, time
+from utils.signals import StopSignals
+with StopSignals() as stop:
+    print('ready', flush=True)
+    end = time.monotonic() + 20
+    while time.monotonic() < end and (stop.received is None or sys.argv[1] == 'stubborn'):
+        time.sleep(0.01)
+sys.exit(stop.exit_code)
+"""
+
+
+def start(mode: str) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP, mode], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@POSIX
+@pytest.mark.parametrize("name", NAMES)
+def test_first_signal_ends_the_loop_with_128_plus_its_number(name: str) -> None:
+    process = start("polite")
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 128 + getattr(signal, name)
+    assert errors == f"{name} received: saving at the next step boundary; a second signal stops at once\n"
+
+
+@POSIX
+def test_second_signal_of_another_kind_ends_the_process_at_once() -> None:
+    process = start("stubborn")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert process.poll() is None
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert len(errors.splitlines()) == 2 and "SIGINT" in errors.splitlines()[1]
+
+
+@POSIX
+def test_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: signal.getsignal(getattr(signal, name)) for name in NAMES}
+    with pytest.raises(ZeroDivisionError), StopSignals() as stop:
+        assert stop.received is None and stop.exit_code == 0
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.received == signal.SIGUSR1 and stop.exit_code == 128 + signal.SIGUSR1
+        raise ZeroDivisionError
+    assert {name: signal.getsignal(getattr(signal, name)) for name in NAMES} == before
+
+
+def test_in_another_thread_nothing_is_caught() -> None:
+    before = {name: signal.getsignal(getattr(signal, name)) for name in NAMES if hasattr(signal, name)}
+    seen: list[dict] = []
+
+    def work() -> None:
+        with StopSignals():
+            seen.append({name: signal.getsignal(getattr(signal, name)) for name in before})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_signals_that_the_platform_lacks_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.signals.NAMES", ("SIGINT", "SIGNOTHERE"))
+    with StopSignals() as stop:
+        assert list(stop._originals) == [signal.SIGINT]

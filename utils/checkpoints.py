@@ -1,0 +1,349 @@
+"""Checkpoints: what a killed run goes on from, and trained models to hand over in Mammoth's format.
+
+Both hold tensors and plain containers only and are read with `weights_only=True` only, so that a file from
+elsewhere can be wrong, but never runs code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+import re
+import uuid
+import zipfile
+from argparse import Namespace
+from collections import Counter, OrderedDict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from utils.errors import UserError
+from utils.files import atomic_write, atomic_write_text
+
+NEWEST, PREVIOUS, MANIFEST = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.json"
+SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.Size, torch.device)
+# Directories whose newest file was written or verified by this process.
+_sound: set[Path] = set()
+
+
+# -- resume ------------------------------------------------------------------------------------------------
+
+
+def save(directory: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Make `state` the newest checkpoint and keep the one before it.
+
+    A kill between any two system calls leaves a complete file whose digest is known: the manifest names the new file
+    and both old ones before any of them is moved, and the new file is on the disk before the manifest is.
+    """
+    directory = Path(directory)
+    plain = _compact(state, "state", {})
+    digest = hashlib.sha256()
+
+    def make_room() -> None:
+        newest, previous = directory / NEWEST, directory / PREVIOUS
+        known = _digests(directory)
+        if known is None:
+            known = [_sha256(path) for path in (newest, previous) if _read(path, None)[0] is None]
+        # Two would do, if no process ever died, or was refused a rename, between here and the end.
+        manifest = {"sha256": [digest.hexdigest(), *known][:8]}
+        atomic_write_text(directory / MANIFEST, json.dumps(manifest) + "\n")
+        # A damaged newest file is replaced; moving it would overwrite the good previous one.
+        if newest.exists() and (directory in _sound or _read(newest, known)[0] is None):
+            os.replace(newest, previous)
+
+    atomic_write(directory / NEWEST, lambda file: _write(plain, file, digest), before_replace=make_room)
+    _sound.add(directory)
+
+
+def load(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The newest sound checkpoint, or None where there is none at all."""
+    directory = Path(directory)
+    _sound.discard(directory)
+    digests = _digests(directory)
+    reasons: list[str] = []
+    for name in (NEWEST, PREVIOUS):
+        reason, state = _read(directory / name, digests)
+        if reason is None:
+            if name == NEWEST:
+                _sound.add(directory)
+            else:
+                logging.warning("%s; going on from %s", reasons[0], name)
+            return state
+        reasons.append(f"{directory / name} {reason}")
+    if not any((directory / name).exists() for name in (NEWEST, PREVIOUS)):
+        return None
+    raise UserError(f"cannot resume: {', and '.join(reasons)}; --overwrite 1 starts again")
+
+
+def _read(path: Path, digests: list[str] | None) -> tuple[str | None, Any]:
+    """Why a checkpoint cannot be used, or None and its content."""
+    try:
+        reason = _damage(path, digests)
+        return reason, torch.load(path, map_location="cpu", weights_only=True) if reason is None else None
+    except Exception as error:  # zipfile and torch raise whatever the bytes lead them to
+        return _one_line(error), None
+
+
+def _damage(path: Path, digests: list[str] | None) -> str | None:
+    """What is wrong with the bytes of a file; without a manifest, the archive's own CRC-32 is the witness."""
+    if not path.exists():
+        return "is missing"
+    if digests is None:
+        with zipfile.ZipFile(path) as archive:
+            return "is damaged (its CRC-32 does not match)" if archive.testzip() else None
+    return None if _sha256(path) in digests else "is damaged (its SHA-256 is not the one recorded)"
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _digests(directory: Path) -> list[str] | None:
+    """The digests of the manifest, or None if it is lost."""
+    try:
+        digests = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        return digests if isinstance(digests, list) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class _Tee:
+    """Passes what torch writes on to the file and the digest, and remembers why the file refused it.
+
+    torch turns an `OSError` into a `RuntimeError` about positions, which does not say that the disk is full.
+    """
+
+    def __init__(self, file: BinaryIO, digest: Any):
+        self.file, self.digest, self.flush = file, digest, file.flush
+        self.error: OSError | None = None
+
+    def write(self, block: bytes) -> int:
+        try:
+            self.digest.update(block)
+            return self.file.write(block)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def _write(content: Any, file: BinaryIO, digest: Any) -> None:
+    tee = _Tee(file, digest)
+    try:
+        torch.save(content, tee)  # type: ignore[arg-type]
+    except Exception:
+        if tee.error is not None:
+            raise tee.error from None
+        raise
+
+
+def _compact(value: Any, path: str, done: dict[int, Any]) -> Any:
+    """A copy of nested containers without the parts of storages that no tensor in them shows.
+
+    torch writes the whole storage of a view: one row of a data set would bring all of it along. Anything that
+    `weights_only` would refuse at the next start is refused here, while the run can still be saved.
+    """
+    if type(value) in SCALARS:
+        return value
+    if isinstance(value, Tensor):
+        if id(value) not in done:
+            view = value.layout == torch.strided and value.nbytes < value.untyped_storage().nbytes()
+            done[id(value)] = value.detach().clone() if view else value
+        return done[id(value)]
+    if type(value) in (dict, OrderedDict, Counter):
+        items = ((_compact(key, path, done), _compact(part, f"{path}[{key!r}]", done)) for key, part in value.items())
+        return type(value)(dict(items))
+    if type(value) in (list, tuple, set):
+        return type(value)(_compact(part, f"{path}[{index}]", done) for index, part in enumerate(value))
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(f"{path} is a {kind}; a checkpoint holds tensors and plain containers only")
+
+
+def _one_line(error: Exception) -> str:
+    """Why a file could not be loaded, without torch's advice to load it unsafely."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    code = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if isinstance(error, pickle.UnpicklingError) and code:
+        return f"is refused, since it asks for {code[1]}: only tensors and plain containers are loaded"
+    return f"is no checkpoint or is damaged ({type(error).__name__})"
+
+
+# -- hand-over: Mammoth's format ---------------------------------------------------------------------------
+
+# Flags that belong to the run and the machine that wrote a file; a run that starts from it must not inherit them.
+NOT_INHERITED = {"savecheck", "loadcheck", "start_from", "stop_after", "ckpt_name", "resume", "overwrite"}
+NOT_INHERITED |= {"device", "base_path", "results_path", "checkpoint_path"}
+_names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def save_mammoth_checkpoint(
+    task: int,
+    end_task: int,
+    args: Namespace,
+    model: nn.Module,
+    results: Any = None,
+    optimizer_st: dict[str, Any] | None = None,
+    scheduler_st: dict[str, Any] | None = None,
+    checkpoint_name: str | None = None,
+) -> Path | None:
+    """Write the trained model for others to start from (`--loadcheck`): weights, buffer, flags and results.
+
+    This is not what a run resumes from: optimizer and scheduler states are stored for the record, and nothing is
+    stored of random generators, the position in the task or the method's own attributes. With `--savecheck last`
+    only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing was due.
+    """
+    last = task + 1 >= end_task
+    if checkpoint_name is None:
+        if getattr(args, "savecheck", None) == "last" and not last:
+            return None
+        per_task = getattr(args, "savecheck", None) != "last"
+        suffix = "joint" if getattr(args, "joint", False) else str(task) if per_task else "last"
+        checkpoint_name = f"{_run_name(args, model)}_{suffix}"
+    path = Path(args.checkpoint_path, f"{checkpoint_name}.pt")
+    content = {
+        "model": model.state_dict(),
+        "optimizer": to_parsable_obj(optimizer_st),
+        "scheduler": to_parsable_obj(scheduler_st),
+        "args": to_parsable_obj(args),
+        "results": to_parsable_obj(results),
+        **_buffer_content(args, model),
+    }
+    plain = _compact(content, "checkpoint", {})
+    atomic_write(path, lambda file: _write(plain, file, hashlib.sha256()), flag="--checkpoint_path")
+    return path
+
+
+def mammoth_load_checkpoint(
+    path: str | os.PathLike[str],
+    model: Any = None,
+    ignore_classifier: bool = False,
+    args: Namespace | None = None,
+    return_only_args: bool = False,
+) -> Any:
+    """Load weights and buffer into `model`; returns `(model, results)`, or the stored flags if only they are wanted.
+
+    A bare state dict holds backbone weights. Nothing is loaded unless everything fits. With `args`, flags that differ
+    from the stored ones are reported.
+    """
+    path = Path(path)
+    content = _read_hand_over(path)
+    stored = {name: value for name, value in (content.get("args") or {}).items() if name not in NOT_INHERITED}
+    if return_only_args:
+        return stored
+    if model is None:
+        raise ValueError("a model is needed to load weights into")
+    target, weights = (model, content["model"]) if "args" in content else (model.net, content)
+    if args is not None:
+        _report_differences(path, stored, to_parsable_obj(args))
+    fitting = _fitting_weights(path, target, weights, ignore_classifier)
+    if content.get("buffer") and "args" in content:
+        _load_buffer(path, model, content)
+    target.load_state_dict(fitting)
+    return model, content.get("results") if "args" in content else None
+
+
+def to_parsable_obj(value: Any) -> Any:
+    """Settings and results as plain values: numbers stay numbers, what has no plain form becomes text."""
+    if isinstance(value, Namespace):
+        return to_parsable_obj(vars(value))
+    if isinstance(value, dict):
+        return {to_parsable_obj(key): to_parsable_obj(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(to_parsable_obj(part) for part in value)
+    if isinstance(value, list | set | frozenset):
+        return [to_parsable_obj(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    for kind in (bool, int, float):  # also of a subclass, such as an enumeration's
+        if isinstance(value, kind):
+            return kind(value)
+    return value if value is None or isinstance(value, Tensor) else str(value)
+
+
+def _run_name(args: Namespace, model: nn.Module) -> str:
+    """One name for all files of a run. It is made from the flag `--ckpt_name` and never written back to it."""
+    if model not in _names:
+        parts = [args.model, args.dataset, getattr(args, "dataset_config", None)]
+        parts += [getattr(args, "buffer_size", None) or 0, getattr(args, "n_epochs", None)]
+        parts += [datetime.now().strftime("%Y%m%d-%H%M%S"), str(uuid.uuid4()).partition("-")[0]]
+        _names[model] = "_".join(map(str, parts))
+    prefix = getattr(args, "ckpt_name", None)
+    return f"{prefix}_{_names[model]}" if prefix else _names[model]
+
+
+def _buffer_content(args: Namespace, model: nn.Module) -> dict[str, Any]:
+    """Field tensors in Mammoth's form; the counter, which that form lacks, stands beside them."""
+    buffer = getattr(model, "buffer", None)
+    if not hasattr(args, "buffer_size") or buffer is None:
+        return {}
+    if not hasattr(buffer, "serialize"):
+        logging.warning("the checkpoint holds no buffer: a %s cannot be written", type(buffer).__name__)
+        return {"buffer": None}
+    return {"buffer": buffer.serialize(), "num_seen_examples": int(buffer.num_seen_examples)}
+
+
+def _read_hand_over(path: Path) -> dict[str, Any]:
+    remedy = "give --loadcheck a file written by --savecheck"
+    if not path.is_file():
+        raise UserError(f"checkpoint {path} does not exist; {remedy}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises whatever the bytes lead it to
+        raise UserError(f"checkpoint {path} {_one_line(error)}; {remedy}") from error
+    weights = content.get("model") if isinstance(content, dict) and "args" in content else content
+    if not isinstance(weights, dict) or not weights or not all(isinstance(w, Tensor) for w in weights.values()):
+        raise UserError(f"checkpoint {path} holds no model weights; {remedy}")
+    return content
+
+
+def _fitting_weights(path: Path, target: nn.Module, weights: dict[str, Tensor], ignore_classifier: bool) -> Any:
+    """The weights under the names of `target`, after a check that every one is there and has its shape."""
+    expected = target.state_dict()
+    # DataParallel puts its own name in front of the network's parts.
+    found = {re.sub(r"(^|\.)module\.", r"\1", name): weight for name, weight in weights.items()}
+    if ignore_classifier:
+        found = {name: weight for name, weight in found.items() if "classifier." not in name}
+        found |= {name: weight for name, weight in expected.items() if "classifier." in name}
+    for name in [*expected, *found]:
+        shapes = [tuple(w[name].shape) if name in w else "absent" for w in (found, expected)]
+        if shapes[0] != shapes[1]:
+            raise UserError(
+                f"checkpoint {path} does not fit this model: {name} is {shapes[0]} in the file and {shapes[1]} here; "
+                "use the --model, --backbone and --dataset that it was made with"
+            )
+    return found
+
+
+def _load_buffer(path: Path, model: Any, content: dict[str, Any]) -> None:
+    if getattr(model, "buffer", None) is None:
+        return  # a method without replay can start from the weights of one with it
+    fields, seen = content["buffer"], content.get("num_seen_examples")
+    try:
+        model.load_buffer(fields)
+    except (AssertionError, ValueError, RuntimeError, KeyError) as error:
+        rows = [len(field) for field in fields.values() if isinstance(field, Tensor)]
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"the buffer of {path} does not fit ({reason}); it was made with --buffer_size {max(rows, default=0)}"
+        ) from error
+    if seen is not None:
+        model.buffer.num_seen_examples = seen
+
+
+def _report_differences(path: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
+    names = sorted(name for name in stored.keys() & given.keys() if stored[name] != given[name])
+    if names:
+        changes = ", ".join(f"{name}: {stored[name]} → {given[name]}" for name in names)
+        logging.warning("%s was made with other settings (%s)", path, changes)

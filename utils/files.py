@@ -1,0 +1,142 @@
+"""Files that are either the old ones or the new ones, never half of each, whenever the process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from utils.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no advisory locks
+    fcntl = None  # type: ignore[assignment]
+
+LEFTOVER = ".partial"
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+@contextlib.contextmanager
+def one_line_errors(path: Path, flag: str = "--base_path") -> Iterator[None]:
+    """Say in one line what the operating system refused, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "free some space there or choose" if error.errno in NO_SPACE else "choose"
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot write {path}: {reason}; {remedy} another {flag}") from error
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make a rename durable: the name of a file is data of its directory."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:  # some network file systems cannot do it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def atomic_write(
+    path: str | os.PathLike[str],
+    write: Callable[[BinaryIO], None],
+    *,
+    before_replace: Callable[[], None] | None = None,
+    flag: str = "--base_path",
+) -> None:
+    """Give `path` the content that `write` produces, or leave it as it was.
+
+    `before_replace` runs when the new content is complete on the disk and not yet visible. `flag` is the
+    option that an error message advises to change.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{LEFTOVER}")
+    with one_line_errors(path, flag):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if before_replace is not None:
+                before_replace()
+            os.replace(temporary, path)
+        except BaseException:  # KeyboardInterrupt too must not leave the temporary file behind
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        fsync_directory(path.parent)
+
+
+def atomic_write_text(path: str | os.PathLike[str], text: str, *, flag: str = "--base_path") -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    atomic_write(path, write, flag=flag)
+
+
+def remove_leftovers(directory: str | os.PathLike[str]) -> None:
+    """Delete the temporary files of processes that were killed while writing.
+
+    Only the holder of the directory's `RunLock` may call this: a leftover of the dead looks like a file that
+    a living process is just writing.
+    """
+    for leftover in Path(directory).glob(f".*{LEFTOVER}"):
+        with one_line_errors(leftover):
+            leftover.unlink(missing_ok=True)
+
+
+class RunLock:
+    """One process per run directory: an exclusive advisory lock on a file in it, until the process ends.
+
+    The operating system drops the lock with the process, however it dies; so a stale lock cannot exist, and
+    the file, which only says who holds it, is never deleted. Without advisory locks (Windows, some network
+    file systems) nothing is locked.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self._descriptor: int | None = None
+        if fcntl is None:
+            return
+        with one_line_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # A bare descriptor: garbage collection must not give the lock away.
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            if error.errno in NO_LOCKS:
+                logging.warning("%s cannot be locked (%s): start this run only once", self.path, error.strerror)
+                return
+            raise UserError(
+                f"run directory {self.path.parent} is in use by {holder}; wait until it ends, or stop it"
+            ) from error
+        self._descriptor = descriptor
+        with one_line_errors(self.path):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
