@@ -1,0 +1,123 @@
+"""What the training loop costs: its steps against the same steps and finite check written bare.
+
+    python benchmarks/loop.py [--output FILE.json]
+
+Both sides train the same tiny network (where overhead shows most) on the same batches, in one process, in turns;
+the ratio is the median over the rounds. A checkpoint of the run is timed by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+from torch.nn.utils import get_total_norm
+
+from main import initialize
+from utils import checkpoints
+from utils.parse import parse_args
+from utils.results import environment
+from utils.run_directory import RunDirectory
+from utils.signals import StopSignals
+from utils.status import Progress
+from utils.training import Trainer
+
+EPOCHS, ROUNDS = 20, 15
+
+
+def build(base_path: str) -> tuple[Any, Any, Any]:
+    flags = ["--model", "sgd", "--dataset", "seq-digits", "--seed", "0", "--n_epochs", str(EPOCHS)]
+    model, dataset, args = initialize(parse_args([*flags, "--base_path", base_path, "--non_verbose", "1"]))
+    return model, dataset, args
+
+
+def bare_epochs(model: Any, loader: Any) -> int:
+    """The training loop that one would write by hand, with the guard against non-finite numbers."""
+    steps = 0
+    for _ in range(EPOCHS):
+        for inputs, labels, _ in loader:
+            model.opt.zero_grad()
+            loss = model.loss(model.net(inputs), labels)
+            loss.backward()
+            norm = get_total_norm([p.grad for p in model.net.parameters() if p.grad is not None])
+            if not (math.isfinite(loss.detach()) and math.isfinite(norm)):
+                raise RuntimeError("not finite")
+            model.opt.step()
+            steps += 1
+    return steps
+
+
+def loop_epochs(trainer: Trainer) -> int:
+    """The same epochs through the training loop."""
+    trainer.position.task_step = trainer.position.epoch = 0
+    total = trainer._steps_in_task()
+    bar = Progress(0, 1, EPOCHS, total, trainer.metrics.latest_loss, enabled=False)
+    with trainer.guard:
+        while trainer.position.task_step < total:
+            trainer._epoch(bar, total)
+    return total
+
+
+def seconds_per_step(function: Any, *args: Any) -> float:
+    start = time.perf_counter()
+    steps = function(*args)
+    return (time.perf_counter() - start) / steps
+
+
+def measure() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as base_path:
+        model, dataset, args = build(base_path)
+        with RunDirectory(args) as run, StopSignals() as signals:
+            trainer = Trainer(model, dataset, args, run, signals)
+            trainer._begin_task()
+            times: dict[str, list[float]] = {"bare": [], "loop": []}
+            for _ in range(ROUNDS):
+                times["bare"].append(seconds_per_step(bare_epochs, model, dataset.train_loader))
+                times["loop"].append(seconds_per_step(loop_epochs, trainer))
+            checkpoint = min(seconds_per_step(save_checkpoint, trainer) for _ in range(5))
+            size = (run.path / checkpoints.NEWEST).stat().st_size
+    ratios = [loop / bare for loop, bare in zip(times["loop"], times["bare"], strict=True)]
+    return {
+        "bare_us_per_step": 1e6 * statistics.median(times["bare"]),
+        "loop_us_per_step": 1e6 * statistics.median(times["loop"]),
+        "ratio": statistics.median(ratios),
+        "ratio_of_best": min(times["loop"]) / min(times["bare"]),
+        "ratio_quartiles": statistics.quantiles(ratios, n=4),
+        "rounds": ROUNDS,
+        "steps_per_round": EPOCHS * len(dataset.train_loader),
+        "checkpoint_seconds": checkpoint,
+        "checkpoint_bytes": size,
+        "checkpoint_share_at_default": checkpoint / (60 * args.checkpoint_minutes),
+    }
+
+
+def save_checkpoint(trainer: Trainer) -> int:
+    trainer._checkpoint()
+    return 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
+    output = parser.parse_args().output
+    torch.set_num_threads(1)
+    result = measure() | {"environment": environment()}
+    print(f"bare {result['bare_us_per_step']:.0f} µs/step, loop {result['loop_us_per_step']:.0f} µs/step")
+    print(f"ratio {result['ratio']:.3f} (median of {ROUNDS} rounds), of the best times {result['ratio_of_best']:.3f}")
+    print(f"a checkpoint takes {1e3 * result['checkpoint_seconds']:.0f} ms ({result['checkpoint_bytes']} bytes)")
+    if output:
+        output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

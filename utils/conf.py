@@ -1,0 +1,64 @@
+"""Device and seeds of the process."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import torch
+
+from utils.errors import UsageError
+
+_device: torch.device | None = None
+
+
+def get_device(avail_devices: str | None = None) -> torch.device:
+    """The device of the process: chosen at the first call, or anew if `avail_devices` is given.
+
+    `avail_devices`: a torch device name, or GPU ids separated by commas: the one with most free memory is taken.
+    Without it CUDA is preferred to MPS and MPS to the CPU.
+    """
+    global _device
+    if _device is None or avail_devices is not None:
+        _device = _choose_device(avail_devices)
+    return _device
+
+
+def _choose_device(wanted: str | None) -> torch.device:
+    if wanted is None:
+        kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device(kind)
+    ids = wanted.replace(" ", "").split(",")
+    if all(part.isdigit() for part in ids):
+        return _freest_gpu([int(part) for part in ids], wanted)
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"--device {wanted} can't be used ({reason}); leave it out to choose automatically") from None
+    return device
+
+
+def _freest_gpu(ids: list[int], wanted: str) -> torch.device:
+    count = torch.cuda.device_count()
+    if not all(i < count for i in ids):
+        raise UsageError(
+            f"--device {wanted}: this machine has {count} CUDA devices; leave it out to choose automatically"
+        )
+    return torch.device("cuda", max(ids, key=lambda i: torch.cuda.mem_get_info(i)[0]))
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed the global generators. Ours are `RandomStreams`; these serve initialisation and third-party models."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def use_deterministic_kernels() -> None:
+    """For `--deterministic 1`: kernels without a reproducible form raise an error instead of being used."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False

@@ -1,0 +1,66 @@
+"""Accuracy on the test sets of the tasks seen so far, class-incremental and task-incremental, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Evaluation:
+    """Percentages per task, and counts[true class, predicted class] for the class-incremental prediction."""
+
+    class_il: list[float]
+    task_il: list[float]
+    confusion: torch.Tensor
+
+    def per_class(self) -> list[float | None]:
+        """Accuracy of each class in percent; None for a class without test images."""
+        hits, totals = self.confusion.diagonal().tolist(), self.confusion.sum(1).tolist()
+        return [100.0 * hit / total if total else None for hit, total in zip(hits, totals, strict=True)]
+
+
+@torch.no_grad()
+def evaluate_loaders(
+    model: Any, loaders: Sequence[Any], ranges: Sequence[tuple[int, int]], n_seen: int, max_batches: int | None = None
+) -> Evaluation:
+    """Evaluate the model on one loader per task; `ranges[k]` are the classes of loader k.
+
+    Class-IL predicts among the `n_seen` classes met so far, Task-IL among the classes of the image's own task.
+    The device is read once, at the end.
+    """
+    was_training = model.net.training
+    model.net.eval()
+    n_classes = model.num_classes
+    confusion = torch.zeros(n_classes * n_classes, dtype=torch.int64, device=model.device)
+    hits = []
+    for loader, (first, last) in zip(loaders, ranges, strict=True):
+        totals = torch.zeros(3, dtype=torch.int64, device=model.device)
+        for i, (images, labels) in enumerate(loader):
+            if max_batches is not None and i >= max_batches:
+                break
+            outputs = model(images)
+            class_il = outputs[:, :n_seen].argmax(1)
+            task_il = outputs[:, first:last].argmax(1) + first
+            totals += torch.stack(
+                [(class_il == labels).sum(), (task_il == labels).sum(), labels.new_tensor(len(labels))]
+            )
+            confusion.index_add_(0, labels * n_classes + class_il, torch.ones_like(labels))
+        hits.append(totals)
+    model.net.train(was_training)
+    counts = torch.stack(hits).tolist()
+    return Evaluation(
+        [100.0 * right / n for right, _, n in counts],
+        [100.0 * right / n for _, right, n in counts],
+        confusion.reshape(n_classes, n_classes).cpu(),
+    )
+
+
+def evaluate_seen(model: Any, dataset: Any, max_batches: int | None = None) -> Evaluation:
+    """Evaluate on the test sets of all tasks whose loaders exist by now."""
+    loaders = dataset.test_loaders
+    ranges = [dataset.eval_offsets(k) for k in range(len(loaders))]
+    return evaluate_loaders(model, loaders, ranges, ranges[-1][1], max_batches)

@@ -1,0 +1,46 @@
+"""`--code_optimization`: how much exactness is traded for speed.
+
+| level | matrix products | memory format | autocast | torch.compile |
+|---|---|---|---|---|
+| 0 | float32 | contiguous | – | – |
+| 1 | TF32 where the GPU has it ("high") | channels_last | – | – |
+| 2 | "medium" | channels_last | bfloat16 | – |
+| 3 | "medium" | channels_last | bfloat16 | yes |
+
+Levels 2 and 3 are refused on a device that would only emulate bfloat16 (22 times slower than float32 on an AVX2 CPU).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from utils.errors import UsageError
+
+PRECISION = {0: "highest", 1: "high", 2: "medium", 3: "medium"}
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device computes in bfloat16 itself."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return False
+
+
+def optimise(net: nn.Module, device: torch.device, level: int) -> None:
+    """Set the process and the network up for a level; the network stays the same object."""
+    if level >= 2 and not has_bfloat16(device):
+        raise UsageError(f"-O {level} needs bfloat16, which this {device.type} device only emulates; use -O 1 or -O 0")
+    torch.set_float32_matmul_precision(PRECISION[level])
+    if level >= 1:
+        net.to(memory_format=torch.channels_last)
+    if level >= 3:
+        net.compile()
+
+
+def autocast(device: torch.device, level: int) -> AbstractContextManager:
+    return torch.autocast(device.type, dtype=torch.bfloat16) if level >= 2 else nullcontext()

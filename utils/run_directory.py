@@ -1,0 +1,83 @@
+"""The directory that a run owns. Its name carries a hash of what matters to the result.
+
+    config.yaml  metrics.jsonl  accuracy.csv  per_class.csv  confusion.csv  summary.json  timing.json  environment.json
+    checkpoint.pt  checkpoint.previous.pt  checkpoint.json  run.lock
+
+So the same command finds the same directory: it resumes an unfinished run and shows a finished one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from utils.errors import UsageError, UserError
+from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers
+from utils.run_config import config_hash, difference, recorded_args, relevant_config
+from utils.yaml_io import read_yaml
+
+
+class RunDirectory:
+    """Files of one run; use as a context manager to hold its lock."""
+
+    def __init__(self, args: Namespace):
+        self.args = args
+        self.config = relevant_config(args)
+        self.hash = config_hash(self.config)
+        self.path = Path(args.resume) if args.resume else self._path_by_hash()
+
+    def _path_by_hash(self) -> Path:
+        args = self.args
+        name = f"seed{args.seed}-{self.hash}"
+        return Path(args.base_path, args.results_path, args.dataset, args.model, name)
+
+    def __enter__(self) -> RunDirectory:
+        self._lock = RunLock(self.path / "run.lock")
+        try:
+            self._prepare()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._lock.release()
+
+    def _prepare(self) -> None:
+        remove_leftovers(self.path)
+        if self.args.overwrite:
+            self._clear()
+        config_file = self.path / "config.yaml"
+        if config_file.exists():
+            changes = difference(read_yaml(config_file).get("config", {}), self.config)
+            if changes:
+                raise UsageError(
+                    f"{self.path} was begun with other settings ({changes}); repeat those, or start another run"
+                )
+        else:
+            content = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
+            atomic_write_text(config_file, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+    def _clear(self) -> None:
+        """Remove an earlier run's files, the config last: a removal that is killed is still known for what it was."""
+        entries = sorted(self.path.iterdir(), key=lambda path: path.name == "config.yaml")
+        with one_line_errors(self.path):
+            for entry in entries:
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name != "run.lock":
+                    entry.unlink()
+
+    def finished(self) -> dict[str, Any] | None:
+        """The summary of a finished run, else None."""
+        try:
+            return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, json.JSONDecodeError) as error:
+            raise UserError(f"{self.path}/summary.json can't be read ({error}); --overwrite 1 runs it again") from None

@@ -1,0 +1,361 @@
+"""The training loop: tasks → epochs → steps, evaluation after each task, and checkpoints between steps.
+
+Everything that a run consists of is in `Trainer._state()`: what is not in there can't matter to what comes after.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from argparse import Namespace
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from utils import checkpoints
+from utils.accuracies import Accuracies
+from utils.evaluate import Evaluation, evaluate_loaders, evaluate_seen
+from utils.guard import NonFiniteGuard
+from utils.loggers import MetricsLog, mean_accuracy_line
+from utils.optimization import autocast
+from utils.results import environment, write_json, write_summary
+from utils.run_directory import RunDirectory
+from utils.schedulers import get_scheduler
+from utils.signals import StopSignals
+from utils.state import global_rng_state, pack, set_global_rng_state, uncapturable, unpack
+from utils.status import Progress, say
+from utils.timing import Timing
+from utils.wandb_logger import WandbLogger
+
+GUARD_EVERY = 50  # steps between looks at the guard's flag on a GPU
+
+
+class Stopped(SystemExit):
+    """A signal ended the run between two steps, after a checkpoint; the exit code is 128 + the signal's number."""
+
+
+@dataclass
+class Position:
+    """Where a run stands; all counted from 0. `in_task` is set between a task's begin and end."""
+
+    task: int = 0
+    in_task: bool = False
+    epoch: int = 0
+    in_epoch: bool = False
+    epoch_step: int = 0
+    task_step: int = 0
+    step: int = 0
+
+    def __str__(self) -> str:
+        return f"task {self.task + 1}, epoch {self.epoch + 1}, step {self.epoch_step + 1}"
+
+
+def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, Any]:
+    """Train, or go on with, the run that `args` describe; returns its summary."""
+    args = args or model.args
+    with RunDirectory(args) as run, StopSignals() as signals:
+        if (summary := run.finished()) is not None:
+            return summary
+        return Trainer(model, dataset, args, run, signals).run()
+
+
+class Trainer:
+    """One run from its beginning, or from its last checkpoint, to its summary."""
+
+    def __init__(self, model: Any, dataset: Any, args: Namespace, run: RunDirectory, signals: StopSignals):
+        self.model, self.dataset, self.args, self.run_directory, self.signals = (model, dataset, args, run, signals)
+        self.position = Position(task=args.start_from or 0)
+        self.end = args.stop_after or dataset.N_TASKS
+        self.guard = NonFiniteGuard(model, on_device=model.device.type != "cpu")
+        self.guard.where = self.position
+        self.scheduler: Any = None
+        self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
+        self.timing = Timing()
+        self.wandb = WandbLogger(
+            args, run.hash, run.config, args.wandb_group or args.dataset, args.wandb_tags, run.path
+        )
+        self.metrics = MetricsLog(run.path / "metrics.jsonl", self.wandb.log_window)
+        self._checkpoint_at = float("inf")
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        state = checkpoints.load(self.run_directory.path)
+        if state is not None:
+            self._restore(state)
+            say(f"Resuming {self.run_directory.path} at {self.position}")
+        else:
+            self._begin_run()
+        self._schedule_checkpoint()
+        try:
+            with self.guard:
+                while self.position.task < self.end:
+                    self._task()
+            return self._finish()
+        finally:
+            self.metrics.close()
+            self.wandb.finish(exit_code=int(self.position.task < self.end))
+
+    def _begin_run(self) -> None:
+        if names := uncapturable(self.model):
+            logging.warning("an interrupted run will not resume exactly: %s can't be saved", ", ".join(names))
+        write_json(self.run_directory.path / "environment.json", environment())
+        if self.args.enable_other_metrics:
+            for task in range(self.dataset.N_TASKS):
+                self.accuracies.untrained[:, task] = self._accuracy_before_training(task)
+        for _ in range(self.position.task):  # --start_from: pass over earlier tasks without training
+            self._begin_task_hooks()
+            if not self.args.task_free:
+                self.model.meta_end_task(self.dataset)
+
+    def _task(self) -> None:
+        with self.timing.measure("train", self.position.task):
+            if not self.position.in_task:
+                self._begin_task()
+            if not self.args.inference_only:
+                self._fit()
+            self.guard.check()
+            if not self.args.task_free:
+                self.model.meta_end_task(self.dataset)
+        with self.timing.measure("eval", self.position.task):
+            self._evaluate_task()
+        self.position.task += 1
+        self.position.in_task = False
+        self._checkpoint()
+        self._stop_if_asked()
+
+    def _begin_task(self) -> None:
+        self.model.net.train()
+        if self.args.enable_other_metrics:
+            self.accuracies.before[:, self.position.task] = self._accuracy_before_training(self.position.task)
+        self._begin_task_hooks()
+        self.position.in_task, self.position.epoch, self.position.task_step = True, 0, 0
+        self.metrics.begin_task(self.position.task)
+        if not self.args.task_free or self.args.task_free_lr_restart:
+            self.scheduler = self._new_scheduler()
+
+    def _begin_task_hooks(self) -> None:
+        self.dataset.get_data_loaders()
+        if not self.args.task_free:
+            self.model.meta_begin_task(self.dataset)
+
+    def _new_scheduler(self) -> Any:
+        if self.args.task_free:  # the optimizer lives on: only its learning rate goes back
+            for group in self.model.opt.param_groups:
+                group["lr"] = self.args.lr
+        return get_scheduler(self.model, self.args, self._steps_per_epoch())
+
+    # -- epochs and steps ----------------------------------------------------------------------------------------
+
+    def _steps_per_epoch(self) -> int:
+        length = len(self.dataset.train_loader)
+        return min(length, self.model.get_debug_iters() + 1) if self.args.debug_mode else length
+
+    def _fit(self) -> None:
+        """Train on the current task; a resumed run enters in the middle."""
+        position, total = self.position, self._steps_in_task()
+        epochs = None if self.args.fitting_mode == "iters" else self.args.n_epochs
+        with Progress(
+            position.task,
+            self.dataset.N_TASKS,
+            epochs,
+            total,
+            self.metrics.latest_loss,
+            position.task_step,
+            enabled=not self.args.non_verbose,
+        ) as bar:
+            while position.task_step < total or position.in_epoch:
+                bar.begin_epoch(position.epoch)
+                self._epoch(bar, total)
+
+    def _steps_in_task(self) -> int:
+        if self.args.fitting_mode == "iters":
+            return self.args.n_iters
+        return self.args.n_epochs * self._steps_per_epoch()
+
+    def _epoch(self, bar: Progress, total: int) -> None:
+        position, model, args = self.position, self.model, self.args
+        if not position.in_epoch:
+            position.in_epoch, position.epoch_step = True, 0
+            if not args.task_free:
+                model.meta_begin_epoch(position.epoch, self.dataset)
+        self.metrics.begin_epoch(position.epoch)
+        batches = iter(self.dataset.train_loader)
+        # A task-free model gets no epoch: epochs count hidden tasks.
+        extra = {} if args.task_free else {"epoch": position.epoch}
+        steps = self._steps_per_epoch()
+        while position.epoch_step < steps and position.task_step < total:
+            self._step(next(batches), extra)
+            bar.step()
+            self._between_steps()
+        self._end_epoch(total)
+
+    def _step(self, batch: tuple[torch.Tensor, ...], extra: dict[str, Any]) -> None:
+        with autocast(self.model.device, self.args.code_optimization):
+            result = self.model.meta_observe(*batch, **extra)
+        values = dict(result) if isinstance(result, dict) else {"loss": result}
+        if not self.guard.on_device:  # on the host a number costs nothing
+            values["loss"] = float(values["loss"])
+            self.guard.check(values["loss"])
+        values["lr"] = self.model.opt.param_groups[0]["lr"]
+        if self.scheduler is not None and self.args.scheduler_mode == "iter":
+            self.scheduler.step()
+        self.position.epoch_step += 1
+        self.position.task_step += 1
+        self.position.step += 1
+        self.metrics.add_step(values)
+        self.timing.step(len(batch[1]))
+
+    def _between_steps(self) -> None:
+        """The only place inside a task where a run can be left and entered again."""
+        step = self.position.step
+        if self.guard.on_device and step % GUARD_EVERY == 0:
+            self.guard.check()
+        every = self.args.checkpoint_every
+        if (every and step % every == 0) or time.monotonic() >= self._checkpoint_at:
+            self._checkpoint()
+        self._stop_if_asked()
+
+    def _end_epoch(self, total: int) -> None:
+        position = self.position
+        if self.scheduler is not None and self.args.scheduler_mode == "epoch":
+            self.scheduler.step()
+        if not self.args.task_free:
+            self.model.meta_end_epoch(position.epoch, self.dataset)
+        position.epoch += 1
+        position.in_epoch = False
+        every = self.args.eval_epochs
+        if every and position.epoch % every == 0 and position.task_step < total:
+            evaluation = self._evaluate()
+            self._log_evaluation(evaluation, position.epoch)
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    def _evaluate(self) -> Evaluation:
+        max_batches = self.model.get_debug_iters() + 1 if self.args.debug_mode else None
+        with autocast(self.model.device, self.args.code_optimization):
+            return evaluate_seen(self.model, self.dataset, max_batches)
+
+    def _evaluate_task(self) -> None:
+        evaluation = self._evaluate()
+        if not self.args.task_free:
+            self.model.meta_end_eval(self.dataset, (evaluation.class_il, evaluation.task_il))
+        self.accuracies.add(evaluation)
+        self.accuracies.write(self.run_directory.path)
+        self._log_evaluation(evaluation)
+        self.wandb.log_matrix(self.accuracies.class_il, self.position.step)
+        if self.args.savecheck == "task" or (self.args.savecheck == "last" and self.position.task + 1 == self.end):
+            self._hand_over()
+
+    def _log_evaluation(self, evaluation: Evaluation, epoch: int | None = None, event: str = "eval") -> None:
+        class_il, task_il = evaluation.class_il, evaluation.task_il
+        self.metrics.event(
+            "task_end" if epoch is None and event == "eval" else event, class_il=class_il, task_il=task_il
+        )
+        prefix = "FINAL" if event == "final_test" else "RESULT"
+        self.wandb.log_accuracy(self.position.task, class_il, task_il, self.position.step, epoch, prefix)
+        say(mean_accuracy_line(class_il, task_il))
+
+    def _accuracy_before_training(self, task: int) -> tuple[float, float]:
+        """Accuracy on a task not trained yet, class-il among the classes up to its own (for forward transfer)."""
+        first, last = self.dataset.get_offsets(task)
+        with autocast(self.model.device, self.args.code_optimization):
+            result = evaluate_loaders(self.model, [self.dataset.make_test_loader(task)], [(first, last)], last)
+        return result.class_il[0], result.task_il[0]
+
+    def _finish(self) -> dict[str, Any]:
+        """Write the result files; `summary.json` comes last, because its presence says that the run is finished."""
+        path, args = self.run_directory.path, self.args
+        class_il, task_il = self.accuracies.metrics()
+        test = self._evaluate_on_test_set() if args.validation else None
+        self.metrics.event("summary", class_il=class_il, task_il=task_il)
+        self.wandb.log_summary(class_il, task_il)
+        self.accuracies.write(path)
+        write_json(path / "timing.json", self.timing.report())
+        write_summary(
+            path / "summary.json",
+            class_il,
+            task_il,
+            model=args.model,
+            dataset=args.dataset,
+            seed=args.seed,
+            config_hash=self.run_directory.hash,
+            n_tasks=self.end,
+            steps=self.position.step,
+            parameters=sum(p.numel() for p in self.model.net.parameters()),
+            test=test,
+        )
+        return self.run_directory.finished() or {}
+
+    def _evaluate_on_test_set(self) -> dict[str, list[float]]:
+        """With `--validation` the run was judged on held-out training images; this is the real test set."""
+        loaders = self.dataset.true_test_loaders()[: self.end]
+        ranges = [self.dataset.eval_offsets(k) for k in range(len(loaders))]
+        with autocast(self.model.device, self.args.code_optimization):
+            evaluation = evaluate_loaders(self.model, loaders, ranges, ranges[-1][1])
+        self._log_evaluation(evaluation, event="final_test")
+        return {"class_il": evaluation.class_il, "task_il": evaluation.task_il}
+
+    def _hand_over(self) -> None:
+        rows = [
+            [row[~torch.from_numpy(row).isnan()].tolist() for row in a]
+            for a in (self.accuracies.class_il, self.accuracies.task_il)
+        ]
+        scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
+        checkpoints.save_mammoth_checkpoint(
+            self.position.task, self.end, self.args, self.model, rows, self.model.opt.state_dict(), scheduler
+        )
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _schedule_checkpoint(self) -> None:
+        minutes = self.args.checkpoint_minutes
+        self._checkpoint_at = time.monotonic() + 60 * minutes if minutes else float("inf")
+
+    def _checkpoint(self) -> None:
+        self.guard.check()  # a step that was masked on the device must stop the run, not be saved as its state
+        checkpoints.save(self.run_directory.path, self._state())
+        self._schedule_checkpoint()
+
+    def _stop_if_asked(self) -> None:
+        if self.signals.received is not None and self.position.task < self.end:
+            self._checkpoint()
+            say(f"Stopped at {self.position}; the same command goes on from there ({self.run_directory.path})")
+            raise Stopped(self.signals.exit_code)
+
+    def _state(self) -> dict[str, Any]:
+        loader = self.dataset.train_loader if self.position.in_task else None
+        return {
+            "hash": self.run_directory.hash,
+            "position": asdict(self.position),
+            "model": pack(self.model),
+            "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+            "loader": loader.state_dict() if loader is not None else None,
+            "streams": self.dataset.streams.state_dict(),
+            "global_rng": global_rng_state(),
+            "metrics": self.metrics.state_dict(),
+            "accuracies": self.accuracies.state_dict(),
+            "timing": self.timing.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `_state`. Random generators come last: building the rest may draw from them."""
+        for name, value in state["position"].items():
+            setattr(self.position, name, value)
+        for _ in range(self.position.task + self.position.in_task):
+            self.dataset.get_data_loaders()
+        if state["scheduler"] is not None:
+            self.scheduler = get_scheduler(self.model, self.args, self._steps_per_epoch())
+            self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made
+        unpack(self.model, state["model"])
+        if state["scheduler"] is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
+        if self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch():
+            self.dataset.train_loader.load_state_dict(state["loader"])
+        self.accuracies.load_state_dict(state["accuracies"])
+        self.timing.load_state_dict(state["timing"])
+        self.metrics.load_state_dict(state["metrics"])
+        self.dataset.streams.load_state_dict(state["streams"])
+        set_global_rng_state(state["global_rng"])
