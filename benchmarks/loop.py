@@ -24,7 +24,7 @@ import torch
 from torch.nn.utils import get_total_norm
 
 from main import initialize
-from utils import checkpoints
+from utils.checkpoint_store import NEWEST
 from utils.parse import parse_args
 from utils.results import environment
 from utils.run_directory import RunDirectory
@@ -85,7 +85,7 @@ def measure() -> dict[str, Any]:
                 times["bare"].append(seconds_per_step(bare_epochs, model, dataset.train_loader))
                 times["loop"].append(seconds_per_step(loop_epochs, trainer))
             checkpoint = min(seconds_per_step(save_checkpoint, trainer) for _ in range(5))
-            size = (run.path / checkpoints.NEWEST).stat().st_size
+            size = (run.path / NEWEST).stat().st_size
     ratios = [loop / bare for loop, bare in zip(times["loop"], times["bare"], strict=True)]
     return {
         "bare_us_per_step": 1e6 * statistics.median(times["bare"]),

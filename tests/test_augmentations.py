@@ -138,6 +138,24 @@ def test_call_is_draw_and_apply_and_leaves_its_input_alone(device):
     assert out.data_ptr() != floats.data_ptr() and not out.requires_grad
 
 
+def test_crop_alone_flip_alone_and_the_empty_batch():
+    batch = random_batch(40, 3, (6, 5))
+    plain = to_unit_float(batch)
+    crop = BatchTransform((6, 5), padding=1, generator=torch.Generator().manual_seed(0))
+    top, left, flip = crop.draw(40)
+    assert not flip.any() and set(top.tolist()) == set(left.tolist()) == {0, 1, 2}
+    padded = torch.nn.functional.pad(plain, (1, 1, 1, 1))
+    for image, source, y, x in zip(crop.apply(batch, top, left, flip), padded, top, left, strict=True):
+        assert torch.equal(image, source[:, y : y + 6, x : x + 5])
+    mirror = BatchTransform((6, 5), flip=True, generator=torch.Generator().manual_seed(0))
+    top, left, flip = mirror.draw(40)
+    assert not top.any() and not left.any() and 0 < flip.sum() < 40
+    assert torch.equal(
+        mirror.apply(batch, top, left, flip), torch.where(flip[:, None, None, None], plain.flip(-1), plain)
+    )
+    assert mirror(batch[:0]).shape == crop(batch[:0]).shape == (0, 3, 6, 5)
+
+
 def test_wrong_image_size_is_refused():
     with pytest.raises(ValueError, match=r"\(8, 8\).*\(2, 3, 9, 8\)"):
         BatchTransform((8, 8))(random_batch(2, 3, (9, 8)))

@@ -22,8 +22,9 @@ import pytest
 import torch
 from torch import nn
 
-from utils import checkpoints
-from utils.checkpoints import load, mammoth_load_checkpoint, save, save_mammoth_checkpoint, to_parsable_obj
+from utils import checkpoint_store
+from utils.checkpoint_store import load, save
+from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint, to_parsable_obj
 from utils.errors import UserError
 
 FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -124,7 +125,7 @@ def test_what_could_not_be_loaded_is_not_written(tmp_path: Path) -> None:
 def test_error_in_the_middle_of_pickling_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch) -> None:
     save(tmp_path, state(1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(checkpoints, "_compact", lambda value, path, done: value)
+    monkeypatch.setattr(checkpoint_store, "compact", lambda value, path, done: value)
     with pytest.raises(ZeroDivisionError):
         save(tmp_path, {"weights": torch.zeros(1000), "bad": Poison()})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -152,7 +153,7 @@ def test_death_at_any_point_leaves_a_loadable_checkpoint(tmp_path: Path, existin
             save(directory, state(step))
         if damaged is not None and (directory / damaged).exists():
             (directory / damaged).write_bytes(b"damage")
-        checkpoints._sound.clear()  # as in a new process
+        checkpoint_store._sound.clear()  # as in a new process
         survivors = [] if existing == 0 or (existing == 1 and damaged == NEWEST) else [existing - 1]
         if existing == 2 and damaged == NEWEST:
             survivors = [0]

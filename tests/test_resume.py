@@ -16,7 +16,7 @@ import yaml
 from helpers import ROOT, assert_same_run, run, run_directory
 
 from models.er import Er
-from utils import checkpoints
+from utils import checkpoint_store
 from utils.errors import UsageError, UserError
 from utils.training import Stopped
 
@@ -101,7 +101,7 @@ def test_resume_is_exact_for_every_model(model: str, tmp_path: Path) -> None:
     class StopAt:
         """A checkpoint function that ends the run once a few have been written."""
 
-        left, save = 3, staticmethod(checkpoints.save)
+        left, save = 3, staticmethod(checkpoint_store.save)
 
     def save_and_stop(directory, state):
         StopAt.save(directory, state)
@@ -110,7 +110,7 @@ def test_resume_is_exact_for_every_model(model: str, tmp_path: Path) -> None:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "save", save_and_stop)
+        patch.setattr(checkpoint_store, "save", save_and_stop)
         with pytest.raises(Killed):
             run(tmp_path / "broken", *flags, "--checkpoint_every", "5", model=model)
     _, _, resumed = run(tmp_path / "broken", *flags, model=model)

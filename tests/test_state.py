@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from utils import checkpoints
+from utils import checkpoint_store
 from utils.errors import UserError
-from utils.state import global_rng_state, pack, set_global_rng_state, uncapturable, unpack
+from utils.rng_state import global_rng_state, set_global_rng_state
+from utils.state import pack, uncapturable, unpack
 
 
 class Reservoir:
@@ -145,8 +146,8 @@ def batches(device: torch.device, count: int, seed: int):
 
 
 def through_a_file(packed: dict, path: Path) -> dict:
-    checkpoints.save(path, packed)
-    loaded = checkpoints.load(path)
+    checkpoint_store.save(path, packed)
+    loaded = checkpoint_store.load(path)
     assert loaded is not None
     return loaded
 

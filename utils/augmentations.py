@@ -26,7 +26,7 @@ def to_uint8(batch: Tensor) -> Tensor:
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy from the host without waiting for the GPU: from pinned memory the copy is queued and the host goes on."""
-    if device.type == "cuda":
+    if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
@@ -82,7 +82,7 @@ class BatchTransform:
         if batch.dim() != 4 or batch.shape[2:] != self.size:
             raise ValueError(f"expected a batch of {self.size} images, [B, C, H, W], got {tuple(batch.shape)}")
         images = batch.detach()
-        if self.padding or self.flip:
+        if (self.padding or self.flip) and len(images):
             images = self._crop(images, windows)
         return self._normalise(images)
 

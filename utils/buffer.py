@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from utils.augmentations import apply_transform, to_uint8, to_unit_float
+from utils.augmentations import apply_transform, to_device, to_uint8, to_unit_float
 
 Transform = Callable[[Tensor], Tensor]
 FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
@@ -144,7 +144,7 @@ class Buffer:
         self.num_seen_examples += len(examples)
         if len(slots) == 0:
             return
-        rows, slots = _move(rows, examples.device), _move(slots, self.device)
+        rows, slots = to_device(rows, examples.device), to_device(slots, self.device)
         for name, value in given.items():
             self._write(name, _select_rows(value, rows.to(value.device)), slots)
 
@@ -217,7 +217,7 @@ class Buffer:
             index = self._draw_rows(size, mask_task_out, cpt)
         else:
             index = torch.as_tensor(force_indexes, dtype=torch.int64)
-        index = _move(index, self.device)
+        index = to_device(index, self.device)
         images = _select_rows(self.examples, index)
         batch = [index] if return_index else []
         if return_not_aug:
@@ -349,13 +349,6 @@ class Buffer:
         for name, value in state["fields"].items():
             setattr(self, name, self._in_memory_order(value.to(self.device, copy=True)))
         self.num_seen_examples = state["num_seen_examples"]
-
-
-def _move(index: Tensor, device: torch.device) -> Tensor:
-    """To the device, without waiting for it: a copy is asynchronous only from pinned memory."""
-    if device.type == "cuda" and index.device.type == "cpu":
-        return index.pin_memory().to(device, non_blocking=True)
-    return index.to(device)
 
 
 def _select_rows(field: Tensor, index: Tensor) -> Tensor:

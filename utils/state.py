@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from utils.errors import UserError
+from utils.rng_state import generator_state, set_generator_state
 
 # Attributes that the framework gives to every model and restores by itself.
 FRAMEWORK = frozenset(
@@ -206,7 +207,7 @@ class _Packer:
     def pack_generator(self, value: Any, path: str) -> Code:
         library = next(name for name, kind in GENERATORS.items() if type(value) is kind)
         on_host = library != "torch" or value.device.type == "cpu"
-        state = self.encode(_generator_state(value), f"{path}.state")
+        state = self.encode(generator_state(value), f"{path}.state")
         return {"library": library, "on_host": on_host, "state": state}
 
     def pack_module(self, root: nn.Module, path: str) -> Code:
@@ -335,7 +336,7 @@ class _Unpacker:
             device = "cpu" if code["on_host"] else self.device
             special = {"torch": lambda: torch.Generator(device), "numpy": np.random.default_rng}
             live = special.get(code["library"], kind)()
-        _set_generator_state(live, self.decode(code["state"], f"{path}.state"))
+        set_generator_state(live, self.decode(code["state"], f"{path}.state"))
         return live
 
     def unpack_module(self, code: Code, path: str, live: Any) -> nn.Module:
@@ -402,43 +403,3 @@ class _Unpacker:
         live = self._instance(object, path, code, live)
         live.load_state_dict(self.decode(code["state"], f"{path}.state"))
         return live
-
-
-def _generator_state(generator: Any) -> Any:
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
-
-
-def _set_generator_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.set_state(state)
-
-
-def global_rng_state() -> dict[str, Any]:
-    """The state of every generator that code can draw from without naming one."""
-    numpy_state: Any = np.random.get_state(legacy=False)
-    numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()  # weights_only refuses arrays
-    state = {"torch": torch.get_rng_state(), "numpy": numpy_state, "python": random.getstate()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # a run on the CPU leaves the GPU alone
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    if torch.backends.mps.is_available():
-        state["mps"] = torch.mps.get_rng_state()
-    return state
-
-
-def set_global_rng_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
-    if torch.cuda.is_available():
-        for index, cuda_state in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(cuda_state, index)
-    if "mps" in state and torch.backends.mps.is_available():
-        torch.mps.set_rng_state(state["mps"])

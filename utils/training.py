@@ -13,22 +13,25 @@ from typing import Any
 
 import torch
 
-from utils import checkpoints
+from utils import checkpoint_store
 from utils.accuracies import Accuracies
+from utils.checkpoints import save_mammoth_checkpoint
 from utils.evaluate import Evaluation, evaluate_loaders, evaluate_seen
 from utils.guard import NonFiniteGuard
 from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.optimization import autocast
 from utils.results import environment, write_json, write_summary
+from utils.rng_state import global_rng_state, set_global_rng_state
 from utils.run_directory import RunDirectory
 from utils.schedulers import get_scheduler
 from utils.signals import StopSignals
-from utils.state import global_rng_state, pack, set_global_rng_state, uncapturable, unpack
+from utils.state import pack, uncapturable, unpack
 from utils.status import Progress, say
 from utils.timing import Timing
 from utils.wandb_logger import WandbLogger
 
 GUARD_EVERY = 50  # steps between looks at the guard's flag on a GPU
+CHECKPOINT_SHARE = 0.01  # of the time, at most, for the checkpoints after tasks that take seconds
 
 
 class Stopped(SystemExit):
@@ -76,12 +79,12 @@ class Trainer:
             args, run.hash, run.config, args.wandb_group or args.dataset, args.wandb_tags, run.path
         )
         self.metrics = MetricsLog(run.path / "metrics.jsonl", self.wandb.log_window)
-        self._checkpoint_at = float("inf")
+        self._checkpoint_at, self._task_checkpoint_at = float("inf"), 0.0
 
     # -- the run -----------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        state = checkpoints.load(self.run_directory.path)
+        state = checkpoint_store.load(self.run_directory.path)
         if state is not None:
             self._restore(state)
             say(f"Resuming {self.run_directory.path} at {self.position}")
@@ -122,7 +125,8 @@ class Trainer:
             self._evaluate_task()
         self.position.task += 1
         self.position.in_task = False
-        self._checkpoint()
+        if self.position.task == self.end or time.monotonic() >= self._task_checkpoint_at:
+            self._checkpoint()
         self._stop_if_asked()
 
     def _begin_task(self) -> None:
@@ -303,7 +307,7 @@ class Trainer:
             for a in (self.accuracies.class_il, self.accuracies.task_il)
         ]
         scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
-        checkpoints.save_mammoth_checkpoint(
+        save_mammoth_checkpoint(
             self.position.task, self.end, self.args, self.model, rows, self.model.opt.state_dict(), scheduler
         )
 
@@ -315,8 +319,11 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         self.guard.check()  # a step that was masked on the device must stop the run, not be saved as its state
-        checkpoints.save(self.run_directory.path, self._state())
+        start = time.monotonic()
+        checkpoint_store.save(self.run_directory.path, self._state())
         self._schedule_checkpoint()
+        now = time.monotonic()
+        self._task_checkpoint_at = now + (now - start) / CHECKPOINT_SHARE
 
     def _stop_if_asked(self) -> None:
         if self.signals.received is not None and self.position.task < self.end:

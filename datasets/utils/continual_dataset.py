@@ -20,6 +20,8 @@ from utils.augmentations import BatchTransform
 from utils.errors import UsageError, UserError
 from utils.random_streams import RandomStreams
 
+EVALUATION_BATCH = 256  # at least: without gradients there is memory for it, and it is faster
+
 
 class _Splits(NamedTuple):
     """All images, on the host. Only the current task's images and the test sets go to the device."""
@@ -170,9 +172,8 @@ class ContinualDataset:
         transform = self.get_batch_transform(augment=False)
         images = images.to(self.args.device, transform.memory_format)
         images.transform = transform
-        return TaskLoader(
-            images, self.args.batch_size, transform, shuffle=False, drop_last=False, generator=None, triples=False
-        )
+        batch_size = max(self.args.batch_size, EVALUATION_BATCH)
+        return TaskLoader(images, batch_size, transform, shuffle=False, drop_last=False, generator=None, triples=False)
 
     # -- data -----------------------------------------------------------------------------------------------
 

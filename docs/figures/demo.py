@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from utils.heatmap import accuracy_heatmap
 from utils.metrics import summarise
 from utils.results import read_accuracy
 
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "demo"
 PICTURE = ROOT / "docs" / "figures" / "demo_accuracy.png"
 FLAGS: dict[str, list[str]] = {"sgd": [], "er": ["--buffer_size", "200"], "joint": []}

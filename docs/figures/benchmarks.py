@@ -1,0 +1,78 @@
+"""Write the figures of docs/results/benchmarks/*.json into docs/benchmarks.md, between its two marks.
+
+python docs/figures/benchmarks.py
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, RESULTS = DOCS / "benchmarks.md", DOCS / "results" / "benchmarks"
+START, END = "<!-- figures: see docs/results/benchmarks -->", "<!-- end of figures -->"
+HEAD = ["| benchmark | side | figure | ours is faster by |", "|---|---|---|---|"]
+Rows = list[tuple[str, str, str]]
+
+
+def pipeline(figures: dict[str, Any]) -> tuple[Rows, str]:
+    medians = {side: statistics.median(values) for side, values in figures["images_per_second"].items()}
+    names = {side: "ours" if side == "ours" else f"PIL, {side} workers" for side in medians}
+    rows = [
+        (names[side], f"{median:,.0f} images/s", f"{medians['ours'] / median:.1f}") for side, median in medians.items()
+    ]
+    return rows, f"{figures['data']}; {figures['machine']}; {figures['versions']}; {figures['repetitions']} repetitions"
+
+
+def strong_views(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows = [
+        (f"{side}, {batch}", f"{rate:,} images/s", f"{figures[batch]['ours_is_faster_by'][side]:.1f}")
+        for batch in figures
+        if batch.startswith("batch")
+        for side, rate in figures[batch]["median_images_per_second"].items()
+    ]
+    return rows, f"{figures['data']}; {figures['machine']}; {figures['versions']}"
+
+
+def loop(figures: dict[str, Any]) -> tuple[Rows, str]:
+    low, _, high = figures["ratio_quartiles"]
+    rows = [
+        ("bare steps", f"{figures['bare_us_per_step']:.0f} µs/step", ""),
+        ("training loop", f"{figures['loop_us_per_step']:.0f} µs/step", ""),
+        ("loop : bare", f"{figures['ratio']:.3f} (quartiles {low:.3f}–{high:.3f})", ""),
+        ("checkpoint", f"{1e3 * figures['checkpoint_seconds']:.0f} ms, {figures['checkpoint_bytes']:,} bytes", ""),
+    ]
+    machine = figures["environment"]
+    return rows, f"1 torch thread, {figures['rounds']} rounds; {machine['cpu']}; torch {machine['torch']}"
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
+    "pipeline": pipeline,
+    "strong_views": strong_views,
+    "loop": loop,
+}
+
+
+def block(results: Path = RESULTS) -> str:
+    """The table and the conditions of every benchmark that has been run; empty if none has."""
+    lines, conditions = [], []
+    for name, section in SECTIONS.items():
+        path = results / f"{name}.json"
+        if path.exists():
+            rows, condition = section(json.loads(path.read_text(encoding="utf-8")))
+            lines += [f"| {name} | {' | '.join(row)} |" for row in rows]
+            conditions.append(f"- {name}: {condition}.")
+    return "\n".join([*HEAD, *lines, "", "Conditions:", "", *conditions]) if lines else ""
+
+
+def main() -> None:
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{START}\n\n{block()}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
