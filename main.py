@@ -30,6 +30,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     if args.deterministic:
         use_deterministic_kernels()
     dataset = get_dataset(args)
+    dataset.prepare()
     net = get_backbone(args).to(args.device)
     optimise(net, args.device, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
@@ -43,17 +44,19 @@ def run(argv: list[str] | None = None) -> None:
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
     from utils.results import final_report
     from utils.run_directory import RunDirectory
+    from utils.status import say
 
     directory = RunDirectory(args)
     if args.overwrite or directory.finished() is None:
         from utils.training import train
 
-        print(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
-        train(*initialize(args))
-        print(final_report(directory.path))
+        built = initialize(args)
+        say(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
+        train(*built)
+        say(final_report(directory.path))
     else:
-        print(final_report(directory.path))
-        print(f"This run is finished ({directory.path}). --overwrite 1 runs it again, another --seed makes a new one.")
+        say(final_report(directory.path))
+        say(f"This run is finished ({directory.path}). --overwrite 1 runs it again, another --seed makes a new one.")
 
 
 def main(argv: list[str] | None = None) -> None:

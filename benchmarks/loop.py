@@ -9,7 +9,6 @@ the ratio is the median over the rounds. A checkpoint of the run is timed by its
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -26,7 +25,7 @@ from torch.nn.utils import get_total_norm
 from main import initialize
 from utils.checkpoint_store import NEWEST
 from utils.parse import parse_args
-from utils.results import environment
+from utils.results import environment, write_json
 from utils.run_directory import RunDirectory
 from utils.signals import StopSignals
 from utils.status import Progress
@@ -116,7 +115,7 @@ def main() -> None:
     print(f"ratio {result['ratio']:.3f} (median of {ROUNDS} rounds), of the best times {result['ratio_of_best']:.3f}")
     print(f"a checkpoint takes {1e3 * result['checkpoint_seconds']:.0f} ms ({result['checkpoint_bytes']} bytes)")
     if output:
-        output.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(output, result)
 
 
 if __name__ == "__main__":

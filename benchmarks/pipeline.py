@@ -11,7 +11,6 @@ loader come on top of its one process.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -34,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 from datasets.utils.image_set import ImageSet  # noqa: E402
 from datasets.utils.loader import TaskLoader  # noqa: E402
 from utils.augmentations import BatchTransform  # noqa: E402
+from utils.results import environment, write_json  # noqa: E402
 
 IMAGES, BATCH, SIZE = 5000, 32, (32, 32)  # one task of S-CIFAR100
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -130,13 +130,13 @@ def main() -> None:
     text, figures = table(rates)
     conditions = {
         "data": f"{IMAGES} synthetic images of {SIZE[0]}x{SIZE[1]}x3 bytes, batch {BATCH}, 1 torch thread",
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}",
+        "machine": f"{environment()['cpu']}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}",
         "versions": f"python {platform.python_version()}, torch {torch.__version__}",
         "repetitions": args.repetitions,
     }
     print(f"{conditions['data']}; {conditions['machine']}; {conditions['versions']}\n{text}")
     if args.output:
-        args.output.write_text(json.dumps(conditions | figures, indent=1) + "\n")
+        write_json(args.output, conditions | figures)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ jitter's operations per batch. They take turns batch by batch, so that what else
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import random
@@ -31,6 +30,7 @@ from torchvision.transforms import v2
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from utils.augmentations import to_uint8
+from utils.results import environment, write_json
 from utils.strong_views import StrongViews
 
 SIZE, BATCHES = (32, 32), (64, 128)
@@ -122,11 +122,6 @@ def table(rates: dict[str, list[float]], batch_size: int) -> tuple[str, dict[str
     return "\n".join(lines), figures
 
 
-def cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
@@ -135,7 +130,7 @@ def main() -> None:
     torch.set_num_threads(1)
     conditions = {
         "data": f"synthetic images of {SIZE[0]}x{SIZE[1]}x3, 1 torch thread, median of {args.repetitions} batches",
-        "machine": f"{cpu_model()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}",
+        "machine": f"{environment()['cpu']}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}",
         "versions": f"python {platform.python_version()}, torch {torch.__version__}, kornia {kornia.__version__}, "
         f"torchvision {torchvision.__version__}",
     }
@@ -145,7 +140,7 @@ def main() -> None:
         text, figures[f"batch {batch_size}"] = table(measure(batch_size, args.repetitions), batch_size)
         print(text)
     if args.output:
-        args.output.write_text(json.dumps(conditions | figures, indent=1) + "\n")
+        write_json(args.output, conditions | figures)
 
 
 if __name__ == "__main__":

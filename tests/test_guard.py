@@ -114,6 +114,22 @@ def test_a_loss_that_is_only_returned_is_checked_too() -> None:
         guard.check(math.nan)
 
 
+def test_what_the_hooks_of_a_method_add_is_checked_too() -> None:
+    learner = Learner(torch.device("cpu"))
+
+    def spoil(*_: Any) -> None:
+        learner.net.bias.grad[0] = math.inf
+
+    with NonFiniteGuard(learner, on_device=False):
+        learner.meta_observe(GOOD)
+        learner.opt.register_step_pre_hook(spoil)
+        before = learner.state()
+        for _ in range(2):
+            with pytest.raises(NonFiniteError, match="gradient norm = inf"):
+                learner.meta_observe(GOOD)
+    assert equal(before, learner.state())
+
+
 def test_outside_its_block_the_guard_is_gone() -> None:
     learner = Learner(torch.device("cpu"))
     with NonFiniteGuard(learner, on_device=False):

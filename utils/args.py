@@ -1,4 +1,4 @@
-"""The flags: their groups, types, ranges and help texts. `utils.config` merges them with the YAML defaults."""
+"""The flags: their groups, types, ranges and help texts. `utils.parse` merges them with the YAML defaults."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(**kwargs)
 
     def error(self, message: str) -> NoReturn:
+        missing = message.partition("arguments are required: ")[2]
+        if missing:
+            raise UsageError(f"missing {missing}: no default is known; give a value on the command line or in a YAML")
         raise UsageError(" ".join(message.split()))
 
     def parse_strictly(self, argv: list[str]) -> Namespace:
@@ -243,7 +246,7 @@ def _management(add: Add) -> None:
     add("--results_path", default="results", metavar="DIR", help="where run directories go, relative to --base_path")
     add(
         "--device",
-        default=None,
+        metavar="DEVICE",
         help="cpu, cuda, cuda:1, mps, or GPU ids (0,1: the one with most free memory); "
         "default: CUDA, else MPS, else CPU",
     )
@@ -261,7 +264,7 @@ def _management(add: Add) -> None:
         default=False,
         help="refuse GPU kernels that are not reproducible (CPU runs always are)",
     )
-    add("--notes", help="free text, stored with the results")
+    add("--notes", metavar="TEXT", help="free text, stored with the results")
     add("--non_verbose", type=boolean, default=False, help="no progress bar")
     add("--debug_mode", type=boolean, default=False, help="a few steps per epoch, wandb off")
     add("--inference_only", type=boolean, default=False, help="evaluate without training (see --loadcheck)")

@@ -50,11 +50,23 @@ class NonFiniteGuard:
         self._first_bad: torch.Tensor | None = None
 
     def __enter__(self) -> NonFiniteGuard:
-        self._handle = register_optimizer_step_pre_hook(self._before_step)
+        self._handles = [register_optimizer_step_pre_hook(self._attach)]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+    def _attach(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Be the last hook of every optimizer: what a method's own hooks add to the gradients is checked, too.
+
+        torch calls this one, which belongs to no optimizer, before those that do.
+        """
+        hooks = optimizer._optimizer_step_pre_hooks
+        if next(reversed(hooks.values()), None) != self._before_step:
+            for key in [key for key, hook in hooks.items() if hook == self._before_step]:
+                del hooks[key]
+            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

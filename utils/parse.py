@@ -235,8 +235,9 @@ def _complete(args: Namespace) -> None:
     args.num_classes = dataset.N_CLASSES
     args.in_channels = dataset.CHANNELS
     args.input_size = dataset.CHANNELS * height * width
-    args.base_path = str(args.base_path or registry.ROOT / "data")
-    args.checkpoint_path = str(args.checkpoint_path or registry.ROOT / "checkpoints")
+    # Absolute, because a run may be resumed from another working directory.
+    args.base_path = str(Path(args.base_path or registry.ROOT / "data").absolute())
+    args.checkpoint_path = str(Path(args.checkpoint_path or registry.ROOT / "checkpoints").absolute())
     if hasattr(args, "minibatch_size") and args.minibatch_size is None:
         args.minibatch_size = args.batch_size
     args.seed_was_drawn = args.seed is None

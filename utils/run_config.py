@@ -42,13 +42,16 @@ NEUTRAL = frozenset(
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(["num_classes", "in_channels", "input_size", "seed_was_drawn", "class_order"])
 
+# What a command does to a run, which is not repeated when the run is resumed.
+ONCE = frozenset(["resume", "overwrite"])
+
 
 def recorded_args(args: Namespace) -> dict[str, Any]:
     """All flags as plain values, for `config.yaml`."""
     return {
         name: str(value) if name == "device" and value is not None else value
         for name, value in sorted(vars(args).items())
-        if name not in DERIVED
+        if name not in DERIVED | ONCE
     }
 
 

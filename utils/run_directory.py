@@ -61,7 +61,8 @@ class RunDirectory:
                 )
         else:
             content = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
-            atomic_write_text(config_file, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+            plain = json.loads(json.dumps(content))  # without the anchors that YAML gives to a list used twice
+            atomic_write_text(config_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
     def _clear(self) -> None:
         """Remove an earlier run's files, the config last: a removal that is killed is still known for what it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
@@ -92,8 +93,11 @@ def _of(index: int | str, total: int | None) -> str:
 
 def say(text: str) -> None:
     """Print to stdout above a bar that may be there; at once, also into a pipe or a file."""
-    with tqdm.external_write_mode(sys.stdout):
-        print(text, flush=True)
+    try:
+        with tqdm.external_write_mode(sys.stdout):
+            print(text, flush=True)
+    except BrokenPipeError:  # who was listening (`… | head`) has gone; the training has not
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ProgressBar:

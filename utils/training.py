@@ -259,7 +259,7 @@ class Trainer:
         )
         prefix = "FINAL" if event == "final_test" else "RESULT"
         self.wandb.log_accuracy(self.position.task, class_il, task_il, self.position.step, epoch, prefix)
-        say(mean_accuracy_line(class_il, task_il))
+        say(("On the test set: " if event == "final_test" else "") + mean_accuracy_line(class_il, task_il))
 
     def _accuracy_before_training(self, task: int) -> tuple[float, float]:
         """Accuracy on a task not trained yet, class-il among the classes up to its own (for forward transfer)."""
@@ -272,6 +272,7 @@ class Trainer:
         """Write the result files; `summary.json` comes last, because its presence says that the run is finished."""
         path, args = self.run_directory.path, self.args
         class_il, task_il = self.accuracies.metrics()
+        n_tasks = self.dataset.n_eval_tasks if args.joint else self.end
         test = self._evaluate_on_test_set() if args.validation else None
         self.metrics.event("summary", class_il=class_il, task_il=task_il)
         self.wandb.log_summary(class_il, task_il)
@@ -285,7 +286,7 @@ class Trainer:
             dataset=args.dataset,
             seed=args.seed,
             config_hash=self.run_directory.hash,
-            n_tasks=self.end,
+            n_tasks=n_tasks,
             steps=self.position.step,
             parameters=sum(p.numel() for p in self.model.net.parameters()),
             test=test,
@@ -307,9 +308,10 @@ class Trainer:
             for a in (self.accuracies.class_il, self.accuracies.task_il)
         ]
         scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
-        save_mammoth_checkpoint(
+        saved = save_mammoth_checkpoint(
             self.position.task, self.end, self.args, self.model, rows, self.model.opt.state_dict(), scheduler
         )
+        say(f"Saved for --loadcheck: {saved}")
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -328,7 +330,7 @@ class Trainer:
     def _stop_if_asked(self) -> None:
         if self.signals.received is not None and self.position.task < self.end:
             self._checkpoint()
-            say(f"Stopped at {self.position}; the same command goes on from there ({self.run_directory.path})")
+            say(f"Stopped at {self.position}; `--resume {self.run_directory.path}` goes on from there")
             raise Stopped(self.signals.exit_code)
 
     def _state(self) -> dict[str, Any]:

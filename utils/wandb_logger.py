@@ -5,7 +5,7 @@ is given, `args.nowand` becomes 1 (models look at it before they log anything) a
 
 A resumed run continues the wandb run that it began. Steps that a server has cannot be taken back, and after a
 crash the checkpoint is older than what was logged; so `wandb.json` in the run's directory remembers what was
-logged, and nothing is logged twice. Offline, each session leaves its own directory: `wandb sync --append`.
+logged, and nothing is logged twice. Offline, each session leaves its own directory; `wandb sync` takes them all.
 """
 
 from __future__ import annotations

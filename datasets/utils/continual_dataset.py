@@ -136,6 +136,10 @@ class ContinualDataset:
             raise UsageError(f"--custom_class_order must list each of 0…{self.N_CLASSES - 1} once, got {order}")
         return order
 
+    def prepare(self) -> None:
+        """Read the data, once; what is missing or damaged is an error here, before a run begins."""
+        self._splits  # noqa: B018
+
     # -- loaders --------------------------------------------------------------------------------------------
 
     def get_data_loaders(self) -> tuple[TaskLoader, TaskLoader]:

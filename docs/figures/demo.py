@@ -38,7 +38,7 @@ def run() -> None:
     """Train in a temporary directory, named by relative paths: the configs shall tell nothing about this machine."""
     for model, flags in FLAGS.items():
         for seed in SEEDS:
-            command = [sys.executable, ROOT / "main.py", "--model", model, "--dataset", "seq-digits", *flags]
+            command = [sys.executable, str(ROOT / "main.py"), "--model", model, "--dataset", "seq-digits", *flags]
             command += ["--seed", str(seed), "--device", "cpu", "--base_path", ".", "--checkpoint_path", "checkpoints"]
             with tempfile.TemporaryDirectory() as place:
                 subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,246 @@
+"""The documentation is executed: files are written where it says, commands run or parsed, flags and paths looked up."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from helpers import ROOT
+from PIL import Image
+
+import datasets
+import models
+import utils.parse
+from utils.metrics import summarise
+from utils.parse import parse_args
+from utils.results import final_table, read_accuracy
+
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+}
+README, EXTENDING, GUIDE = PAGES["README.md"], PAGES["docs/extending.md"], PAGES["docs/guide.md"]
+
+# Flags of the scripts in benchmarks/, and those that the examples of docs/extending.md bring along.
+OTHER_FLAGS = {"--output", "--replay_beta", "--width"}
+# Files that a page tells the reader to make.
+TO_BE_MADE = {
+    "models/my_method.py",
+    "models/config/my_method.yaml",
+    "datasets/seq_mine.py",
+    "datasets/configs/seq-mine",
+}
+NAMED_FILE = r"^File `([^`]+)`:\n\n```\w+\n(.*?)^```"
+SH_BLOCK = r"^```sh\n(.*?)^```"
+
+# Runs the commands one after the other in one process, so that torch is loaded once.
+DRIVER = """
+import contextlib, io, json, runpy, sys
+import main
+results = []
+for script, *flags in json.load(sys.stdin):
+    output, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(output):
+        try:
+            main.main(flags) if script == "main.py" else runpy.run_path(script, run_name="__main__")
+        except SystemExit as exit:
+            code = exit.code or 0
+    results.append([code, output.getvalue()])
+print(json.dumps(results))
+"""
+
+
+class Extended(NamedTuple):
+    """A copy of the project, extended as docs/extending.md says, after its commands."""
+
+    root: Path
+    outputs: dict[str, str]
+
+    def run(self, dataset: str, model: str, **config: Any) -> tuple[dict[str, Any], Path]:
+        """Summary and directory of the run with these settings."""
+        for path in self.root.glob(f"data/results/{dataset}/{model}/*"):
+            found = yaml.safe_load((path / "config.yaml").read_text())["config"]
+            found |= found["dataset_fields"]
+            if all(found[name] == value for name, value in config.items()):
+                return json.loads((path / "summary.json").read_text()), path
+        raise AssertionError(f"no run of {model} on {dataset} with {config}")
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Extended:
+    root = tmp_path_factory.mktemp("project")
+    shutil.copy(ROOT / "main.py", root)
+    for package in ("backbone", "datasets", "models", "utils"):
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, content in re.findall(NAMED_FILE, EXTENDING, re.M | re.S):
+        path = root / name
+        assert not path.exists(), f"{name} is there already: the example needs another name"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    commands = "".join(re.findall(SH_BLOCK, EXTENDING, re.M | re.S)).splitlines()
+    assert all(command.startswith("python ") for command in commands)
+    environment = {name: value for name, value in os.environ.items() if name != "WANDB_PROJECT"}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps([shlex.split(command)[1:] for command in commands]),
+        cwd=root,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert all(code == 0 for code, _ in results), done.stderr
+    return Extended(root, {command: out for command, (_, out) in zip(commands, results, strict=True)})
+
+
+def test_the_new_method_is_listed_and_learns(extended: Extended) -> None:
+    listing = extended.outputs["python main.py --list"]
+    assert all(name in listing for name in ("er-beta", "seq-stripes", "small-cnn"))
+    summary, directory = extended.run("seq-digits", "er-beta", replay_beta=0.5, buffer_size=200)
+    assert summary["class_il"]["FAA"] > 80
+    first = json.loads((directory / "metrics.jsonl").read_text().partition("\n")[0])
+    assert len(first["stream_loss"]) == len(first["loss"]) == 50
+
+
+def test_the_new_dataset_and_its_variant_are_learnt(extended: Extended) -> None:
+    three_tasks, _ = extended.run("seq-stripes", "er", N_TASKS=3, n_epochs=5)
+    two_tasks, _ = extended.run("seq-stripes", "er", N_TASKS=2, n_epochs=10)
+    assert (three_tasks["n_tasks"], two_tasks["n_tasks"]) == (3, 2)
+    assert min(three_tasks["class_il"]["FAA"], two_tasks["class_il"]["FAA"]) > 80
+
+
+def test_the_new_network_learns_and_has_its_flag(extended: Extended) -> None:
+    summary, _ = extended.run("seq-stripes", "er-beta", backbone="small-cnn", width=8)
+    assert summary["class_il"]["FAA"] > 80
+    assert summary["parameters"] == (9 * 8 + 8) + (8 * 9 * 16 + 16) + (256 * 6 + 6)
+
+
+def test_the_guide_names_every_file_of_a_run(extended: Extended) -> None:
+    _, directory = extended.run("seq-digits", "er-beta")
+    for path in directory.iterdir():
+        assert f"`{path.name}`" in GUIDE
+
+
+@pytest.fixture(scope="module")
+def known_flags() -> set[str]:
+    known = set(OTHER_FLAGS)
+    for model in models.get_model_entries():
+        for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
+            parser = utils.parse._build_parser(utils.parse._preselect(["--model", model, "--dataset", dataset]))
+            known |= parser._option_string_actions.keys()
+    return known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_flags_exist(page: str, known_flags: set[str]) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z]\w*", PAGES[page]))
+    assert named <= known_flags, named - known_flags
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_and_links_lead_somewhere(page: str) -> None:
+    made = TO_BE_MADE | {name for name, _ in re.findall(NAMED_FILE, EXTENDING, re.M | re.S)}
+    text = re.sub(r"--output \S+", "", PAGES[page])  # written by the command
+    folders = "backbone|benchmarks|datasets|docs|models|tests|utils"
+    paths = set(re.findall(rf"(?<![\w/.<>-])((?:{folders})/[\w./-]*\w|\w+\.py)", text)) - made
+    missing = {path for path in paths if not (ROOT / path).exists()}
+    assert not missing
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert all(link.startswith("https://") or (ROOT / page).parent.joinpath(link).exists() for link in links), links
+
+
+def commands_of(page: str) -> list[str]:
+    return [command.partition("#")[0].strip() for command in re.findall(r"python main\.py[^`\n]*", PAGES[page])]
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the words in capitals of the commands stand for: the directory of a run, the file of a saved model."""
+    run, file = ROOT / "docs/results/demo/er/seed0", tmp_path_factory.mktemp("saved") / "model.pt"
+    args = yaml.safe_load((run / "config.yaml").read_text())["args"]
+    torch.save({"args": args, "model": {"weight": torch.zeros(1)}}, file)
+    return {"RUN": str(run), "FILE": str(file)}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/extending.md"])  # which is run
+def test_commands_parse(page: str, stand_ins: dict[str, str]) -> None:
+    for command in commands_of(page):
+        flags = [stand_ins.get(word, word) for word in shlex.split(command)[2:]]
+        if {"--help", "--list"} & set(flags):
+            with pytest.raises(SystemExit) as ended:
+                parse_args(flags)
+            assert not ended.value.code
+        else:
+            parse_args(flags)
+
+
+def test_the_readme_begins_with_commands_that_exist() -> None:
+    first_screen = "\n".join(README.splitlines()[:30])
+    targets = re.findall(r"^make (\w+)", first_screen, re.M)
+    assert targets == ["demo", "test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
+    assert "python main.py --model er --dataset seq-cifar100 --buffer_size 500" in first_screen
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    """The demo is the run `er`, seed 0, of the committed results."""
+    (demo,) = re.findall(r"main\.py (.*)", (ROOT / "Makefile").read_text())
+    recorded = yaml.safe_load((ROOT / "docs/results/demo/er/seed0/config.yaml").read_text())["config"]
+    given = vars(parse_args(shlex.split(demo)))
+    assert {name: given[name] for name in recorded if name in given} == {
+        k: v for k, v in recorded.items() if k in given
+    }
+    class_il, task_il = read_accuracy(ROOT / "docs/results/demo/er/seed0/accuracy.csv")
+    report = final_table(class_il, task_il, summarise(class_il), summarise(task_il))
+    (shown,) = re.findall(r"^```\n(Class-IL.*?)^```", README, re.M | re.S)
+    assert report.startswith(shown)
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "figures" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_table_and_picture_come_from_the_committed_results() -> None:
+    demo = script("demo")
+    assert demo.table() in README
+    drawn, committed = np.asarray(demo.picture(), float), np.asarray(Image.open(demo.PICTURE), float)
+    assert drawn.shape == committed.shape
+    assert np.abs(drawn - committed).mean() < 3  # fonts may be rendered differently elsewhere
+
+
+def test_benchmark_figures_come_from_the_committed_results() -> None:
+    benchmarks = script("benchmarks")
+    shown = PAGES["docs/benchmarks.md"].partition(benchmarks.START)[2].partition(benchmarks.END)[0]
+    assert shown.strip() == benchmarks.block()
+
+
+@pytest.mark.parametrize("name", datasets.get_dataset_names(names_only=True))
+def test_the_table_of_datasets_is_true(name: str) -> None:
+    args = parse_args(["--model", "sgd", "--dataset", name])
+    cls = datasets.get_dataset_class(args)
+    rows = [line.strip("| ").split(" | ") for line in PAGES["docs/datasets.md"].splitlines() if line.startswith("|")]
+    row = next(row for row in rows if row[0] == f"`{name}`" and len(row) == 9)
+    height, width = cls.SIZE
+    assert row[1:3] == [f"{cls.N_TASKS} × {cls.N_CLASSES_PER_TASK}", f"{height}×{width}×{cls.CHANNELS}"]
+    assert row[6:] == [f"`{args.backbone}`", str(args.n_epochs), str(args.batch_size)]
+    assert (row[4] == "no") == (cls.MEAN is None)
+    assert (row[5] == "crop, flip") == bool(cls.CROP_PADDING and cls.HORIZONTAL_FLIP)
