@@ -21,7 +21,6 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     from backbone import get_backbone
     from datasets import get_dataset
     from models import get_model
-    from utils.checkpoints import mammoth_load_checkpoint
     from utils.conf import get_device, set_random_seed, use_deterministic_kernels
     from utils.optimization import optimise
 
@@ -34,8 +33,6 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     net = get_backbone(args).to(args.device)
     optimise(net, args.device, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
-    if args.loadcheck:
-        mammoth_load_checkpoint(args.loadcheck, model)
     return model, dataset, args
 
 

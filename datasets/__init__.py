@@ -57,10 +57,21 @@ def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any],
     if name not in names:
         raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, names)}")
     path = _config_folder(dataset) / f"{name}.yaml"
-    content = read_yaml(path)
-    fields = {key.upper(): value for key, value in content.items() if key.upper() in FIELDS}
+    content = {str(key): value for key, value in read_yaml(path).items()}
+    fields = {key.upper(): _field(path, key.upper(), value) for key, value in content.items() if key.upper() in FIELDS}
     flags = {key: value for key, value in content.items() if key.upper() not in FIELDS}
     return fields, flags, str(path)
+
+
+def _field(path: Path, key: str, value: Any) -> Any:
+    """A field in the form that the classes have it; sizes and statistics are tuples there."""
+    kinds: dict[str, Any] = {"SETTING": str, "N_TASKS": int, "N_CLASSES": int, "SIZE": list, "MEAN": list, "STD": list}
+    kinds |= {"AVAIL_SCHEDS": list, "N_CLASSES_PER_TASK": (int, list)}
+    numbers = value if isinstance(value, list) and key != "AVAIL_SCHEDS" else []
+    wrong = not isinstance(value, kinds[key]) or isinstance(value, bool)
+    if wrong or not all(isinstance(item, int | float) and item > 0 for item in numbers):
+        raise UsageError(f"{path}: {key}: {value!r} is not what this field takes; see the dataset's class for its form")
+    return tuple(value) if key in ("SIZE", "MEAN", "STD") else value
 
 
 def get_dataset_class(args: Namespace) -> type[ContinualDataset]:

@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
 from torchvision.datasets import CIFAR100
 
 from datasets.utils import set_default_from_args
-from datasets.utils.continual_dataset import ContinualDataset
-from datasets.utils.torchvision_files import load_cifar
+from datasets.utils.cifar import SequentialCifar
 
 
-class SequentialCIFAR100(ContinualDataset):
+class SequentialCIFAR100(SequentialCifar):
     """CIFAR-100 in 10 tasks of 10 classes; 5 000 training images of 32×32 per task.
 
     The learning rate falls by 10 after epochs 35 and 45 of every task, as in the runs that the paper compares with.
     """
 
     NAME = "seq-cifar100"
+    SOURCE = CIFAR100
     N_TASKS = 10
     N_CLASSES_PER_TASK = 10
     N_CLASSES = 100
-    SIZE = (32, 32)
     MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-    CROP_PADDING = 4
-    HORIZONTAL_FLIP = True
-
-    def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        split = load_cifar(CIFAR100, self.args.base_path, "CIFAR100", train)
-        return split.data, np.array(split.targets)
-
-    def load_class_names(self) -> list[str]:
-        return load_cifar(CIFAR100, self.args.base_path, "CIFAR100", train=False).classes
-
-    @set_default_from_args("backbone")
-    def get_backbone(self) -> str:
-        return "resnet18"
-
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 50
-
-    @set_default_from_args("batch_size")
-    def get_batch_size(self) -> int:
-        return 32
 
     @set_default_from_args("lr_scheduler")
     def get_scheduler_name(self) -> str:

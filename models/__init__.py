@@ -51,6 +51,9 @@ def read_model_config(model: str, section: str, dataset: str, buffer_size: int |
             raise UsageError(f"--model_config best: there is no models/config/{model}.yaml with presets for {model}")
         return {}, ""
     content = {registry.normalise(str(key)): value or {} for key, value in read_yaml(path).items()}
+    for name, values in content.items():
+        if not isinstance(values, dict):
+            raise UsageError(f"{path}: section {name!r} must hold `flag: value` lines, not {values!r}")
     defaults = dict(content.get("default", {}))
     if section == "best":
         defaults.update(_best(content, registry.normalise(dataset), buffer_size, path))
@@ -74,4 +77,7 @@ def _best(content: dict[str, Any], dataset: str, buffer_size: int | None, path: 
             f"it has {', '.join(map(str, sizes))}"
         )
     values = {key: value for key, value in section.items() if not isinstance(key, int)}
-    return values | section.get(buffer_size, {})
+    own = section.get(buffer_size) or {}
+    if not isinstance(own, dict):
+        raise UsageError(f"{path}: section {buffer_size} of {dataset} must hold `flag: value` lines, not {own!r}")
+    return values | own

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import add_replay_args, make_buffer, offer_task
-from utils.args import ArgumentParser
+from models.utils.rehearsal import add_replay_args, check_replay_args, make_buffer, offer_task
+from utils.args import ArgumentParser, choice
 
 
 class Er(ContinualModel):
@@ -20,30 +20,56 @@ class Er(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_replay_args(parser)
+        parser.add_argument(
+            "--replay_weight",
+            type=choice("batch", "tasks"),
+            default="batch",
+            help="weigh stream and replay by their images in the batch (Mammoth), or as the paper's eq. 7 does: "
+            "1/t for the current task, (t−1)/t for the past",
+        )
         return parser
+
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        check_replay_args(args)
+        if args.task_free and args.replay_weight == "tasks":
+            raise ValueError("--replay_weight tasks: a task-free run knows no tasks; use --replay_weight batch")
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = make_buffer(args, self.device, self.dataset)
+        self.past_images = 0  # in the training sets of finished tasks
 
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
     ) -> torch.Tensor:
-        stream_labels = labels
+        images, targets, n_stream = inputs, labels, len(labels)
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.buffer.get_data(
                 self.args.minibatch_size, transform=self.transform, device=self.device
             )
             # One forward pass over both: BatchNorm then normalises them by shared statistics.
-            inputs, labels = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+            images, targets = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
         self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
+        outputs = self.net(images)
+        if self.args.replay_weight == "tasks" and self.past_images and len(targets) > n_stream:
+            past = self.past_share()
+            stream_loss = self.loss(outputs[:n_stream], targets[:n_stream])
+            replay_loss = self.loss(outputs[n_stream:], targets[n_stream:])
+            loss = (1 - past) * stream_loss + past * replay_loss
+        else:
+            loss = self.loss(outputs, targets)
         loss.backward()
         self.opt.step()
         if self.args.buffer_fill == "stream":
-            self.buffer.add_data(examples=not_aug_inputs, labels=stream_labels)
+            self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss.detach()
+
+    def past_share(self) -> float:
+        """(t−1)/t, by images where tasks differ in size (Remark 3.1)."""
+        return self.past_images / (self.past_images + len(self.dataset.train_loader.dataset))
 
     def end_task(self, dataset: Any) -> None:
         if self.args.buffer_fill == "task_end":
             offer_task(self.buffer, dataset)
+        self.past_images += len(dataset.train_loader.dataset)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import datasets
 import models
 import utils.parse
-from utils.errors import UsageError
+from utils.errors import UsageError, UserError
 from utils.parse import parse_args
 from utils.run_config import config_hash, relevant_config
 
@@ -90,6 +91,8 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--resume", "nowhere"], ["nowhere", "config.yaml"]),
         (["--mlp_hidden_size", "0"], ["--mlp_hidden_size", "at least 1"]),
         (["--seed", "-1"], ["--seed", "at least 0"]),
+        (["--resume", ""], ["--resume", "empty"]),
+        (["--dataset", ""], ["--dataset", "empty"]),
     ],
 )
 def test_bad_values_are_refused_with_a_reason(flags: list[str], words: list[str]) -> None:
@@ -158,6 +161,8 @@ def test_best_presets_are_the_published_ones() -> None:
         ("default: {lr_milestones: 3}", ["er.yaml", "lr_milestones", "no list"]),
         ("default: [1", ["er.yaml", "not valid YAML"]),
         ("just text", ["er.yaml", "key: value"]),
+        ("default: 3", ["er.yaml", "'default'", "3"]),
+        ("default: {lr: 1, lr: 2}", ["er.yaml", "'lr' is given twice"]),
     ],
 )
 def test_yaml_errors_name_file_and_key(
@@ -168,6 +173,42 @@ def test_yaml_errors_name_file_and_key(
     monkeypatch.setattr(models, "_config_file", lambda model: file)
     message = refusal()
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("content", ["N_TASKS: abc", "MEAN: foo", "SIZE: [16, x]", "3: 4", "N_CLASSES: true"])
+def test_dataset_yaml_errors_name_the_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.yaml").write_text(content)
+    monkeypatch.setattr(datasets, "_config_folder", lambda dataset: tmp_path)
+    assert "odd.yaml" in refusal("--dataset_config", "odd")
+
+
+BROKEN = {
+    "syntax": "def f(:",
+    "imports": "import no_such_module\nclass A:\n    NAME = 'broken-imports'",
+    "raises": "class A:\n    NAME = 'broken-raises'\nraise RuntimeError('as\\nsuch')",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_model_file_is_reported_to_who_asks_for_it_only(kind: str) -> None:
+    file = ROOT / "models" / f"broken_{kind}.py"
+    file.write_text(BROKEN[kind])
+    try:
+        assert parse().model == "er"
+        with pytest.raises(UserError, match=f"models/broken_{kind}.py cannot be imported: .*Error") as caught:
+            parse_args(["--model", f"broken_{kind}"])
+        assert "\n" not in str(caught.value)
+    finally:
+        file.unlink()
+
+
+def test_names_are_found_however_they_are_declared() -> None:
+    file = ROOT / "models" / "declared.py"
+    file.write_text("class A:\n    NAME: str = 'annotated'\nif True:\n    class B:\n        NAME = 'nested_name'\n")
+    try:
+        assert {"annotated", "nested-name"} <= models.get_model_entries().keys()
+    finally:
+        file.unlink()
 
 
 def test_model_yaml_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,61 +253,13 @@ def test_flags_are_frozen() -> None:
     """A new or renamed flag is a change of the interface: make it here, too, on purpose."""
     flags = sorted(flag for flag in utils.parse.framework_parser()._option_string_actions if flag.startswith("--"))
     assert flags == sorted(
-        [
-            "--backbone",
-            "--base_path",
-            "--batch_size",
-            "--checkpoint_every",
-            "--checkpoint_minutes",
-            "--checkpoint_path",
-            "--ckpt_name",
-            "--code_optimization",
-            "--custom_class_order",
-            "--dataset",
-            "--dataset_config",
-            "--debug_mode",
-            "--deterministic",
-            "--device",
-            "--drop_last",
-            "--enable_other_metrics",
-            "--eval_epochs",
-            "--fitting_mode",
-            "--help",
-            "--inference_only",
-            "--joint",
-            "--list",
-            "--loadcheck",
-            "--lr",
-            "--lr_milestones",
-            "--lr_scheduler",
-            "--model",
-            "--model_config",
-            "--n_epochs",
-            "--n_iters",
-            "--non_verbose",
-            "--notes",
-            "--nowand",
-            "--optim_mom",
-            "--optim_nesterov",
-            "--optim_wd",
-            "--optimizer",
-            "--overwrite",
-            "--permute_classes",
-            "--results_path",
-            "--resume",
-            "--savecheck",
-            "--sched_multistep_lr_gamma",
-            "--scheduler_mode",
-            "--seed",
-            "--start_from",
-            "--stop_after",
-            "--task_free",
-            "--task_free_lr_restart",
-            "--validation",
-            "--wandb_entity",
-            "--wandb_group",
-            "--wandb_name",
-            "--wandb_project",
-            "--wandb_tags",
-        ]
+        """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
+        --ckpt_name --code_optimization --custom_class_order --dataset --dataset_config --debug_mode
+        --deterministic --device --drop_last --enable_other_metrics --eval_epochs --fitting_mode --help
+        --inference_only --joint --list --loadcheck --lr --lr_milestones --lr_scheduler --model
+        --model_config --n_epochs --n_iters --non_verbose --notes --nowand --optim_mom --optim_nesterov
+        --optim_wd --optimizer --overwrite --permute_classes --results_path --resume --savecheck
+        --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
+        --task_free_lr_restart --validation --wandb_entity --wandb_group --wandb_name --wandb_project
+        --wandb_tags""".split()
     )

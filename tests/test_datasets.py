@@ -193,7 +193,7 @@ def test_tasks_of_unequal_size_and_wrong_numbers():
 
 def test_load_split_is_checked():
     floats = type("Floats", (Toy,), {"load_split": lambda self, train: (np.zeros((6, 4, 4, 3)), np.arange(6))})
-    with pytest.raises(ValueError, match="float64"):
+    with pytest.raises(UserError, match="float64"):
         floats(make_args()).get_data_loaders()
 
 

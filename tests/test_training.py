@@ -25,6 +25,7 @@ from utils.errors import UsageError, UserError
 from utils.guard import NonFiniteError
 from utils.parse import parse_args
 from utils.results import read_accuracy
+from utils.training import train
 
 ER = ["--buffer_size", "50"]
 SHORT = [*ER, "--n_epochs", "1"]
@@ -327,3 +328,97 @@ def test_optimizers_are_torchs(optimizer: str, tmp_path: Path) -> None:
     assert type(model.opt).__name__.lower() == optimizer
     assert (group["lr"], group["weight_decay"]) == (0.01, 0.1)
     assert group.get("momentum") == (0.5 if optimizer == "sgd" else None)
+
+
+def test_joint_with_validation_ends_on_every_test_set(tmp_path: Path) -> None:
+    summary, _, _ = run(tmp_path, "--n_epochs", "2", "--validation", "10", model="joint")
+    assert len(summary["test"]["class_il"]) == 5 and summary["n_tasks"] == 5
+    assert np.mean(summary["test"]["class_il"]) == pytest.approx(summary["class_il"]["FAA"], abs=12)
+
+
+def test_no_batch_at_all_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    flags = ["--fitting_mode", "iters", "--n_iters", "3", "--batch_size", "100000", "--drop_last", "1"]
+    with pytest.raises(UserError, match="--batch_size 100000 leaves no batch of the 288 images of task 1"):
+        run(tmp_path, *ER, *flags)
+    assert list(tmp_path.glob("results/*/*/*")) == []
+
+
+def test_batch_norm_of_a_single_image_is_one_line(tmp_path: Path) -> None:
+    flags = ["--backbone", "resnet18", "--num_filters", "2", "--batch_size", "1"]
+    with pytest.raises(UserError, match=r"task 1, epoch 1, step 1: use --drop_last 1 or another --batch_size"):
+        run(tmp_path, *flags, model="sgd")
+
+
+def test_a_handed_over_buffer_is_not_offered_the_skipped_tasks_again(tmp_path: Path) -> None:
+    common = [*SHORT, "--buffer_fill", "task_end", "--checkpoint_path", str(tmp_path / "saved")]
+    _, first, _ = run(tmp_path / "a", *common, "--stop_after", "2", "--savecheck", "last")
+    (file,) = (tmp_path / "saved").iterdir()
+    _, second, _ = run(tmp_path / "b", *common, "--loadcheck", str(file), "--start_from", "2", "--stop_after", "3")
+    new = len(second.dataset.train_loader.dataset)
+    assert second.buffer.num_seen_examples == first.buffer.num_seen_examples + new
+
+
+def test_a_run_from_a_handed_over_model_resumes_without_the_file(tmp_path: Path) -> None:
+    common = ["--checkpoint_path", str(tmp_path / "saved")]
+    run(tmp_path / "a", *SHORT, *common, "--stop_after", "2", "--savecheck", "last")
+    (file,) = (tmp_path / "saved").iterdir()
+    flags = [*SHORT, "--loadcheck", str(file), "--start_from", "2"]
+    _, _, straight = run(tmp_path / "straight", *flags)
+    with pytest.MonkeyPatch.context() as patch:
+        observe = Er.observe
+
+        def dying(self, *args, **kwargs):
+            if self.current_task == 3:
+                raise KeyboardInterrupt
+            return observe(self, *args, **kwargs)
+
+        patch.setattr(Er, "observe", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "b", *flags, "--checkpoint_every", "3")
+    file.unlink()
+    directory = run_directory(tmp_path / "b")
+    train(*initialize(parse_args(["--resume", str(directory)])))
+    assert_same(final_state(directory), final_state(straight))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("summary.json", "[1]", "damaged"),
+        ("summary.json", "{", "damaged"),
+        ("summary.json", b"\xff\xfe{", "damaged"),
+        ("accuracy.csv", "x", "--overwrite 1"),
+    ],
+)
+def test_damaged_results_are_one_line(name: str, content: Any, words: str, tmp_path: Path, capsys: Any) -> None:
+    flags = ["--model", "sgd", "--n_epochs", "0", "--seed", "0", "--base_path", str(tmp_path)]
+    command_line(flags)
+    file = run_directory(tmp_path) / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        command_line(flags)
+    message = capsys.readouterr().err
+    assert stopped.value.code == 1 and message.count("\n") == 1 and words in message
+    command_line([*flags, "--overwrite", "1"])
+
+
+@pytest.mark.parametrize("content", ["", "config: 3", "hash: x"])
+def test_a_damaged_config_is_named(content: str, tmp_path: Path) -> None:
+    _, _, directory = run(tmp_path, "--n_epochs", "0", model="sgd")
+    (directory / "summary.json").unlink()
+    (directory / "config.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
+        run(tmp_path, "--n_epochs", "0", model="sgd")
+
+
+def test_cosine_reaches_zero_at_the_end_of_a_task_whatever_counts_it(tmp_path: Path) -> None:
+    for mode, fitting in (("epoch", []), ("iter", []), ("iter", ["--fitting_mode", "iters", "--n_iters", "20"])):
+        flags = ["--lr_scheduler", "cosine", "--scheduler_mode", mode, "--n_epochs", "4", *fitting, "--stop_after", "1"]
+        _, model, _ = run(tmp_path / f"{mode}{len(fitting)}", *flags, model="sgd")
+        assert model.opt.param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_buffer_beyond_memory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--buffer_size 500000000000000 does not fit into memory"):
+        run(tmp_path, "--buffer_size", str(5 * 10**14), "--n_epochs", "1")

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from utils.augmentations import apply_transform, to_device, to_uint8, to_unit_float
+from utils.errors import UserError
 
 Transform = Callable[[Tensor], Tensor]
 FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
@@ -104,8 +105,15 @@ class Buffer:
         given = (examples, labels, logits, task_labels, true_labels)
         for name, value in zip(FIELDS, given, strict=True):
             if value is not None:
-                blank = torch.zeros((self.buffer_size, *value.shape[1:]), dtype=self._dtype(name), device=self.device)
+                blank = self._allocate((self.buffer_size, *value.shape[1:]), self._dtype(name))
                 setattr(self, name, self._in_memory_order(blank))
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        try:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+        except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"--buffer_size {self.buffer_size} does not fit into memory ({reason})") from error
 
     def _dtype(self, name: str) -> torch.dtype:
         if name == "examples":

@@ -34,9 +34,11 @@ def _choose_device(wanted: str | None) -> torch.device:
         return _freest_gpu([int(part) for part in ids], wanted)
     try:
         device = torch.device(wanted)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("it is none of cpu, cuda and mps")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].partition(". ")[0]
         raise UsageError(f"--device {wanted} can't be used ({reason}); leave it out to choose automatically") from None
     return device
 

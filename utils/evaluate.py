@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
+
+from utils.modes import network_mode
 
 
 @dataclass
@@ -32,29 +35,25 @@ def evaluate_loaders(
     Class-IL predicts among the `n_seen` classes met so far, Task-IL among the classes of the image's own task.
     The device is read once, at the end.
     """
-    was_training = model.net.training
-    model.net.eval()
     n_classes = model.num_classes
     confusion = torch.zeros(n_classes * n_classes, dtype=torch.int64, device=model.device)
-    hits = []
-    for loader, (first, last) in zip(loaders, ranges, strict=True):
-        totals = torch.zeros(3, dtype=torch.int64, device=model.device)
-        for i, (images, labels) in enumerate(loader):
-            if max_batches is not None and i >= max_batches:
-                break
-            outputs = model(images)
-            class_il = outputs[:, :n_seen].argmax(1)
-            task_il = outputs[:, first:last].argmax(1) + first
-            totals += torch.stack(
-                [(class_il == labels).sum(), (task_il == labels).sum(), labels.new_tensor(len(labels))]
-            )
-            confusion.index_add_(0, labels * n_classes + class_il, torch.ones_like(labels))
-        hits.append(totals)
-    model.net.train(was_training)
-    counts = torch.stack(hits).tolist()
+    hits, counts = [], []
+    with network_mode(model.net, training=False):
+        for loader, (first, last) in zip(loaders, ranges, strict=True):
+            right, count = torch.zeros(2, dtype=torch.int64, device=model.device), 0
+            for images, labels in islice(loader, max_batches):
+                outputs = model(images)
+                class_il = outputs[:, :n_seen].argmax(1)
+                task_il = outputs[:, first:last].argmax(1) + first
+                right += torch.stack([(class_il == labels).sum(), (task_il == labels).sum()])
+                count += len(labels)
+                confusion.index_add_(0, labels * n_classes + class_il, torch.ones_like(labels))
+            hits.append(right)
+            counts.append(count)
+    class_il_hits, task_il_hits = torch.stack(hits, dim=1).tolist()
     return Evaluation(
-        [100.0 * right / n for right, _, n in counts],
-        [100.0 * right / n for _, right, n in counts],
+        [100.0 * right / count for right, count in zip(class_il_hits, counts, strict=True)],
+        [100.0 * right / count for right, count in zip(task_il_hits, counts, strict=True)],
         confusion.reshape(n_classes, n_classes).cpu(),
     )
 

@@ -23,7 +23,7 @@ import models
 from utils import registry
 from utils.args import ArgumentGroup, ArgumentParser, add_framework_args, binary_to_boolean_type, choice, number
 from utils.errors import UsageError, nearest
-from utils.yaml_io import read_yaml
+from utils.run_config import stored_config
 
 
 class Layer(NamedTuple):
@@ -53,6 +53,7 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     args.dataset_config = chosen.dataset_config
     _complete(args)
     _validate(args)
+    _check_by_model(args)
     return args
 
 
@@ -89,10 +90,14 @@ def _preselect(argv: list[str]) -> Namespace:
     parser.add_argument("--buffer_size", type=number(int, 1))
     parser.add_argument("-h", "--help", action="store_true")
     chosen, _ = parser.parse_known_args(argv)
+    for name, value in vars(chosen).items():
+        if value == "":
+            raise UsageError(f"--{name} is empty; give a value or leave it out")
     chosen.recorded = _recorded_args(chosen)
     for name in ("model", "dataset", "dataset_config", "buffer_size"):
         if getattr(chosen, name) is None:
-            setattr(chosen, name, chosen.recorded.values.get(name))
+            recorded = chosen.recorded.values.get(name)
+            setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
     if not chosen.model and not chosen.help:
         raise UsageError("--model is missing; `python main.py --list` shows all models")
     if chosen.model:
@@ -107,7 +112,7 @@ def _recorded_args(chosen: Namespace) -> Layer:
         path = Path(chosen.resume) / "config.yaml"
         if not path.is_file():
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
-        return Layer(str(path), read_yaml(path).get("args", {}))
+        return Layer(str(path), stored_config(path.parent, "args"))
     if chosen.loadcheck:
         from utils.checkpoints import mammoth_load_checkpoint
 
@@ -238,6 +243,8 @@ def _complete(args: Namespace) -> None:
     # Absolute, because a run may be resumed from another working directory.
     args.base_path = str(Path(args.base_path or registry.ROOT / "data").absolute())
     args.checkpoint_path = str(Path(args.checkpoint_path or registry.ROOT / "checkpoints").absolute())
+    if args.loadcheck:
+        args.loadcheck = str(Path(args.loadcheck).absolute())
     if hasattr(args, "minibatch_size") and args.minibatch_size is None:
         args.minibatch_size = args.batch_size
     args.seed_was_drawn = args.seed is None
@@ -287,3 +294,13 @@ def _validate(args: Namespace) -> None:
     for wrong, message in problems:
         if wrong:
             raise UsageError(message)
+
+
+def _check_by_model(args: Namespace) -> None:
+    """What only the model knows about its flags."""
+    check = getattr(models.get_model_class(args), "check_args", None)
+    try:
+        if check is not None:
+            check(args)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

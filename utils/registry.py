@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
-from utils.errors import UsageError, nearest
+from utils.errors import UsageError, UserError, nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,11 +28,24 @@ class Entry:
     symbol: str
     summary: str
 
-    def load_module(self) -> ModuleType:
-        return importlib.import_module(self.module)
-
     def load(self) -> object:
-        return getattr(self.load_module(), self.symbol)
+        """Import the module; a broken one is reported with its own error, and only to those who ask for it."""
+        try:
+            return getattr(importlib.import_module(self.module), self.symbol)
+        except UserError:
+            raise
+        except Exception as error:  # whatever the file raises
+            file = self.module.replace(".", "/") + ".py"
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{file} cannot be imported: {type(error).__name__}: {reason}{_line_in(file, error)}"
+            ) from error
+
+
+def _line_in(file: str, error: Exception) -> str:
+    """` (line n)` of the deepest frame in a file."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    return f" (line {lines[-1]})" if lines else ""
 
 
 def normalise(name: str) -> str:
@@ -48,12 +61,11 @@ def _literal_name(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> str |
             called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
             if called == decorator:
                 return str(call.args[0].value)
-    if isinstance(node, ast.ClassDef):
-        for statement in node.body:
-            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
-                targets = [target.id for target in statement.targets if isinstance(target, ast.Name)]
-                if "NAME" in targets and isinstance(statement.value.value, str):
-                    return statement.value.value
+    for statement in node.body if isinstance(node, ast.ClassDef) else []:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        value = getattr(statement, "value", None)
+        if any(getattr(target, "id", None) == "NAME" for target in targets) and isinstance(value, ast.Constant):
+            return str(value.value)
     return None
 
 
@@ -66,7 +78,7 @@ def _entries_of_file(path: Path, package: str, decorator: str) -> Iterator[Entry
         yield Entry(normalise(path.stem), module, "", f"(cannot be read: {error})")
         return
     module_doc = (ast.get_docstring(tree) or "").partition("\n")[0]
-    for node in tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             name = _literal_name(node, decorator)
             if name:

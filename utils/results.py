@@ -63,7 +63,7 @@ def read_accuracy(path: str | Path) -> tuple[Matrix, Matrix]:
             raise ValueError(f"its columns are not {','.join(ACCURACY_COLUMNS)}")
         rows = [(int(k), int(j), float(c or "nan"), float(t or "nan")) for k, j, c, t in lines]
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read accuracies: {path}: {_reason(error)}; repeat the run to have them") from error
+        raise UserError(f"cannot read accuracies: {path}: {_reason(error)}; --overwrite 1 runs it again") from error
     trained = [row for row in rows if row[0] > 0]
     tasks = max((max(k, j) for k, j, _, _ in trained), default=0)
     class_il, task_il = np.full((2, tasks, tasks), np.nan)
@@ -160,8 +160,8 @@ def final_report(directory: str | Path) -> str:
         summary = json.loads(path.read_text(encoding="utf-8"))
         report = final_table(class_il, task_il, summary["class_il"], summary["task_il"])
         test = summary.get("test")
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"cannot read the summary: {path}: {_reason(error)}; repeat the run to have it") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({_reason(error)}); --overwrite 1 runs it again") from error
     if test is None:
         return report
     means = [
@@ -192,7 +192,7 @@ def _matrix_lines(class_il: Matrix, task_il: Matrix) -> list[str]:
     for k in shown:
         if k is None:
             lines.append(f"{'…':>{label}}")
-        elif not np.isnan(class_il[k]).all():
+        elif not np.isnan(class_il[k, : k + 1]).all():
             cells = "".join(f"{_shown_cell(class_il[k], k, j, decimals):>{width}}" for j in shown)
             lines.append(f"{k + 1:>{label}}{cells} |{means[k, 0]:8.2f}{means[k, 1]:8.2f}")
     return lines

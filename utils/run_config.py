@@ -9,39 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+from utils.errors import UserError
+from utils.yaml_io import read_yaml
 
 # Part of every hash: raised when a change of the code moves numbers, so that old results are not taken for new ones.
 RESULTS_VERSION = 1
 
 # Flags that leave the numbers of a run as they are.
 NEUTRAL = frozenset(
-    [
-        "base_path",
-        "results_path",
-        "checkpoint_path",
-        "device",
-        "notes",
-        "non_verbose",
-        "nowand",
-        "wandb_project",
-        "wandb_entity",
-        "wandb_name",
-        "wandb_group",
-        "wandb_tags",
-        "savecheck",
-        "ckpt_name",
-        "resume",
-        "overwrite",
-        "checkpoint_minutes",
-        "checkpoint_every",
-        "model_config",
-        "dataset_config",
-        "loadcheck",
-    ]
+    """base_path results_path checkpoint_path device notes non_verbose nowand wandb_project wandb_entity wandb_name
+    wandb_group wandb_tags savecheck ckpt_name checkpoint_minutes checkpoint_every model_config dataset_config
+    loadcheck""".split()
 )
 # Values that parsing or building adds to the flags; they follow from them.
-DERIVED = frozenset(["num_classes", "in_channels", "input_size", "seed_was_drawn", "class_order"])
-
+DERIVED = frozenset("num_classes in_channels input_size seed_was_drawn class_order wandb_url".split())
 # What a command does to a run, which is not repeated when the run is resumed.
 ONCE = frozenset(["resume", "overwrite"])
 
@@ -63,8 +44,23 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     config["dataset_fields"] = json.loads(json.dumps(fields))
     config["results_version"] = RESULTS_VERSION
     if args.loadcheck:
-        config["loadcheck_sha256"] = hashlib.sha256(Path(args.loadcheck).read_bytes()).hexdigest()
+        config["loadcheck_sha256"] = _loadcheck_digest(args)
     return config
+
+
+def _loadcheck_digest(args: Namespace) -> str | None:
+    """Of the model that a run starts from; a resumed run has it in its checkpoint and needs the file no more."""
+    if args.resume:
+        return stored_config(Path(args.resume)).get("loadcheck_sha256")
+    return hashlib.sha256(Path(args.loadcheck).read_bytes()).hexdigest()
+
+
+def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:
+    """A section of a run's `config.yaml`: `config`, what its hash covers, or `args`, all flags."""
+    content = read_yaml(directory / "config.yaml").get(section)
+    if not isinstance(content, dict):
+        raise UserError(f"{directory / 'config.yaml'} is damaged: it has no {section!r}; --overwrite 1 starts again")
+    return content
 
 
 def config_hash(config: dict[str, Any]) -> str:

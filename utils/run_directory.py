@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
+from utils.checkpoint_store import NEWEST, PREVIOUS
 from utils.errors import UsageError, UserError
 from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers
-from utils.run_config import config_hash, difference, recorded_args, relevant_config
-from utils.yaml_io import read_yaml
+from utils.run_config import config_hash, difference, recorded_args, relevant_config, stored_config
 
 
 class RunDirectory:
@@ -45,8 +45,13 @@ class RunDirectory:
             raise
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is not None and issubclass(kind, UserError) and not self._begun():
+            shutil.rmtree(self.path, ignore_errors=True)  # what could not begin leaves nothing behind
         self._lock.release()
+
+    def _begun(self) -> bool:
+        return any((self.path / name).exists() for name in (NEWEST, PREVIOUS, "metrics.jsonl", "summary.json"))
 
     def _prepare(self) -> None:
         remove_leftovers(self.path)
@@ -54,7 +59,7 @@ class RunDirectory:
             self._clear()
         config_file = self.path / "config.yaml"
         if config_file.exists():
-            changes = difference(read_yaml(config_file).get("config", {}), self.config)
+            changes = difference(stored_config(self.path), self.config)
             if changes:
                 raise UsageError(
                     f"{self.path} was begun with other settings ({changes}); repeat those, or start another run"
@@ -76,9 +81,12 @@ class RunDirectory:
 
     def finished(self) -> dict[str, Any] | None:
         """The summary of a finished run, else None."""
+        path = self.path / "summary.json"
         try:
-            return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, json.JSONDecodeError) as error:
-            raise UserError(f"{self.path}/summary.json can't be read ({error}); --overwrite 1 runs it again") from None
+        except OSError as error:
+            raise UserError(f"{path} can't be read ({error.strerror}); choose another --base_path") from None
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); --overwrite 1 runs it again") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from typing import Any
 
@@ -15,7 +16,7 @@ def get_scheduler(model: Any, args: Namespace, steps_per_epoch: int = 1) -> LRSc
     if args.lr_scheduler == "multisteplr":
         return MultiStepLR(model.opt, milestones=args.lr_milestones, gamma=args.sched_multistep_lr_gamma)
     if args.lr_scheduler == "cosine":
-        epochs = args.n_epochs * (steps_per_epoch if args.scheduler_mode == "iter" else 1)
-        length = args.n_iters if args.fitting_mode == "iters" and args.scheduler_mode == "iter" else epochs
-        return CosineAnnealingLR(model.opt, T_max=length)
+        steps = args.n_iters if args.fitting_mode == "iters" else args.n_epochs * steps_per_epoch
+        length = steps if args.scheduler_mode == "iter" else math.ceil(steps / max(steps_per_epoch, 1))
+        return CosineAnnealingLR(model.opt, T_max=max(length, 1))
     raise ValueError(f"unknown lr_scheduler {args.lr_scheduler!r}")

@@ -15,7 +15,8 @@ import torch
 
 from utils import checkpoint_store
 from utils.accuracies import Accuracies
-from utils.checkpoints import save_mammoth_checkpoint
+from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
+from utils.errors import UserError
 from utils.evaluate import Evaluation, evaluate_loaders, evaluate_seen
 from utils.guard import NonFiniteGuard
 from utils.loggers import MetricsLog, mean_accuracy_line
@@ -111,6 +112,8 @@ class Trainer:
             self._begin_task_hooks()
             if not self.args.task_free:
                 self.model.meta_end_task(self.dataset)
+        if self.args.loadcheck:  # after the hooks of the tasks passed over: they must not touch what is handed over
+            mammoth_load_checkpoint(self.args.loadcheck, self.model)
 
     def _task(self) -> None:
         with self.timing.measure("train", self.position.task):
@@ -159,6 +162,12 @@ class Trainer:
     def _fit(self) -> None:
         """Train on the current task; a resumed run enters in the middle."""
         position, total = self.position, self._steps_in_task()
+        if self._steps_per_epoch() == 0:
+            images = len(self.dataset.train_loader.dataset)
+            raise UserError(
+                f"--drop_last 1 with --batch_size {self.args.batch_size} leaves no batch of the {images} images of "
+                f"task {position.task + 1}; use a smaller --batch_size"
+            )
         epochs = None if self.args.fitting_mode == "iters" else self.args.n_epochs
         with Progress(
             position.task,
@@ -196,8 +205,16 @@ class Trainer:
         self._end_epoch(total)
 
     def _step(self, batch: tuple[torch.Tensor, ...], extra: dict[str, Any]) -> None:
-        with autocast(self.model.device, self.args.code_optimization):
-            result = self.model.meta_observe(*batch, **extra)
+        try:
+            with autocast(self.model.device, self.args.code_optimization):
+                result = self.model.meta_observe(*batch, **extra)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise UserError(
+                f"BatchNorm can't normalise the {len(batch[1])} image of {self.position}: use --drop_last 1 or another "
+                "--batch_size"
+            ) from error
         values = dict(result) if isinstance(result, dict) else {"loss": result}
         if not self.guard.on_device:  # on the host a number costs nothing
             values["loss"] = float(values["loss"])
@@ -295,7 +312,7 @@ class Trainer:
 
     def _evaluate_on_test_set(self) -> dict[str, list[float]]:
         """With `--validation` the run was judged on held-out training images; this is the real test set."""
-        loaders = self.dataset.true_test_loaders()[: self.end]
+        loaders = self.dataset.true_test_loaders()[: len(self.dataset.test_loaders)]
         ranges = [self.dataset.eval_offsets(k) for k in range(len(loaders))]
         with autocast(self.model.device, self.args.code_optimization):
             evaluation = evaluate_loaders(self.model, loaders, ranges, ranges[-1][1])

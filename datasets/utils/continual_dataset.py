@@ -195,7 +195,7 @@ class ContinualDataset:
         images, labels = self.load_split(train)
         expected = (*self.SIZE, self.CHANNELS)
         if images.dtype != np.uint8 or images.shape[1:] != expected or len(images) != len(labels):
-            raise ValueError(
+            raise UserError(
                 f"{self.NAME}: load_split gave {images.dtype} images {images.shape} and {len(labels)} labels, "
                 f"expected uint8 [N, {', '.join(map(str, expected))}]"
             )
@@ -216,7 +216,7 @@ class ContinualDataset:
             # Without round() 7 % of 100 images would be 8: 0.07 · 100 is 7.000000000000001 in floating point.
             count = math.ceil(round(fraction * len(members), 6))
             if count >= len(members):
-                raise UserError(
+                raise UsageError(
                     f"--validation {size} leaves no training image of class {label} ({len(members)} images); "
                     "choose a smaller part"
                 )

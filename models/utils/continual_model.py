@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from utils.args import ArgumentParser
+from utils.errors import UsageError
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -69,6 +70,10 @@ class ContinualModel(nn.Module):
         """Add the method's own flags. `parser` is a group of the help: `add_argument`, `set_defaults`."""
         return parser
 
+    @classmethod
+    def check_args(cls, args: Namespace) -> None:
+        """Fill in flags that depend on others, and refuse contradictions (ValueError), before anything is built."""
+
     # -- the optimizer -------------------------------------------------------------------------------------
 
     def get_parameters(self) -> Any:
@@ -80,7 +85,7 @@ class ContinualModel(nn.Module):
         if not parameters:
             return None
         if self.args.optimizer not in self.AVAIL_OPTIMS:
-            raise ValueError(f"{self.NAME} supports the optimizers {self.AVAIL_OPTIMS}, not {self.args.optimizer!r}")
+            raise UsageError(f"{self.NAME} supports the optimizers {self.AVAIL_OPTIMS}, not {self.args.optimizer!r}")
         options: dict[str, Any] = {"lr": lr or self.args.lr, "weight_decay": self.args.optim_wd}
         if self.args.optimizer == "sgd":
             options |= {"momentum": self.args.optim_mom, "nesterov": self.args.optim_nesterov}

@@ -1,15 +1,19 @@
-"""What our replay methods share: the buffer, and when it is filled."""
+"""What our replay methods share: the buffer, when it is filled, and the logits that are stored in it."""
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from utils.args import add_rehearsal_args, choice
+from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
-from utils.errors import UsageError
 
 CHUNK = 1024  # images offered to the buffer at once at the end of a task
 
@@ -20,21 +24,53 @@ def add_replay_args(parser: Any) -> None:
     parser.add_argument(
         "--buffer_fill",
         type=choice("stream", "task_end"),
-        default="stream",
-        help="offer images to the reservoir at every step (Mammoth), or each once at the end of its task (Algorithm 1)",
+        help="offer images to the reservoir at every step (Mammoth; the default), or each once at the end of its task "
+        "(Algorithm 1; the default of dgc_*)",
     )
+
+
+def check_replay_args(args: Namespace) -> None:
+    """Fill at every step unless told otherwise; a task-free run must."""
+    args.buffer_fill = args.buffer_fill or "stream"
+    if args.task_free and args.buffer_fill == "task_end":
+        raise ValueError("--buffer_fill task_end: a task-free run has no ends of tasks; use --buffer_fill stream")
 
 
 def make_buffer(args: Namespace, device: torch.device, dataset: Any) -> Buffer:
     """An empty reservoir on the model's device that stores images in 8 bits, as they came from the dataset."""
-    if args.task_free and args.buffer_fill == "task_end":
-        raise UsageError("--buffer_fill task_end: a task-free run has no ends of tasks; use --buffer_fill stream")
     return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=torch.uint8)
 
 
-def offer_task(buffer: Buffer, dataset: Any) -> None:
-    """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task)."""
+def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tensor] | None = None) -> None:
+    """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task).
+
+    With `logits_of`, a function of a batch of 8-bit images, each is stored together with its logits.
+    """
     images, labels = dataset.train_loader.dataset.data, dataset.train_loader.dataset.targets
     for start in range(0, len(labels), CHUNK):
         batch = images[start : start + CHUNK].permute(0, 3, 1, 2)
-        buffer.add_data(examples=batch, labels=labels[start : start + CHUNK])
+        logits = logits_of(batch) if logits_of is not None else None
+        buffer.add_data(examples=batch, labels=labels[start : start + CHUNK], logits=logits)
+
+
+@contextmanager
+def network_mode(net: nn.Module, training: bool) -> Iterator[None]:
+    """The network in train or eval mode; afterwards every module is back in its own."""
+    modes = {module: module.training for module in net.modules()}
+    net.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@torch.no_grad()
+def compute_logits(net: nn.Module, images: Tensor, transform: Any, chunk: int) -> Tensor:
+    """Logits of 8-bit images, at most `chunk` at a time, in the mode that the network is in.
+
+    The chunks are equal (±1): no stray last image on its own, whose BatchNorm statistics would be those of one image.
+    """
+    chunks = images.tensor_split(math.ceil(len(images) / chunk))
+    ready = (to_unit_float(x) if transform is None else apply_transform(x, transform) for x in chunks)
+    return torch.cat([net(x).float() for x in ready])

@@ -1,0 +1,42 @@
+"""What the two CIFAR datasets share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datasets.utils import set_default_from_args
+from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.torchvision_files import load_cifar
+
+
+class SequentialCifar(ContinualDataset):
+    """32×32 colour images, cropped and flipped; 50 epochs of ResNet-18. A subclass names torchvision's class."""
+
+    SOURCE: Any
+    SIZE = (32, 32)
+    CROP_PADDING = 4
+    HORIZONTAL_FLIP = True
+
+    def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        split = self._load(train)
+        return split.data, np.array(split.targets)
+
+    def load_class_names(self) -> list[str]:
+        return self._load(train=False).classes
+
+    def _load(self, train: bool) -> Any:
+        return load_cifar(self.SOURCE, self.args.base_path, self.SOURCE.__name__, train)
+
+    @set_default_from_args("backbone")
+    def get_backbone(self) -> str:
+        return "resnet18"
+
+    @set_default_from_args("n_epochs")
+    def get_epochs(self) -> int:
+        return 50
+
+    @set_default_from_args("batch_size")
+    def get_batch_size(self) -> int:
+        return 32
