@@ -50,7 +50,10 @@ def read_model_config(model: str, section: str, dataset: str, buffer_size: int |
         if section == "best":
             raise UsageError(f"--model_config best: there is no models/config/{model}.yaml with presets for {model}")
         return {}, ""
-    content = {registry.normalise(str(key)): value or {} for key, value in read_yaml(path).items()}
+    content = read_yaml(path)
+    if "like" in content:  # the presets of another model
+        return read_model_config(str(content["like"]), section, dataset, buffer_size)
+    content = {registry.normalise(str(key)): value or {} for key, value in content.items()}
     for name, values in content.items():
         if not isinstance(values, dict):
             raise UsageError(f"{path}: section {name!r} must hold `flag: value` lines, not {values!r}")

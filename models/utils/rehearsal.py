@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,18 +50,6 @@ def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tenso
         batch = images[start : start + CHUNK].permute(0, 3, 1, 2)
         logits = logits_of(batch) if logits_of is not None else None
         buffer.add_data(examples=batch, labels=labels[start : start + CHUNK], logits=logits)
-
-
-@contextmanager
-def network_mode(net: nn.Module, training: bool) -> Iterator[None]:
-    """The network in train or eval mode; afterwards every module is back in its own."""
-    modes = {module: module.training for module in net.modules()}
-    net.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @torch.no_grad()

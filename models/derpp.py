@@ -1,0 +1,74 @@
+"""Dark Experience Replay ++: replay the labels of stored images, and the logits that they once had."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from models.utils.continual_model import ContinualModel
+from models.utils.rehearsal import add_replay_args, check_replay_args, compute_logits, make_buffer, offer_task
+from utils.args import ArgumentParser, number
+from utils.modes import network_mode
+
+CHUNK = 256  # images per forward pass when the logits of a whole task are computed
+
+
+class Derpp(ContinualModel):
+    """Dark Experience Replay ++ (Buzzega et al. 2020): rehearsal of labels and of earlier logits.
+
+        L = CE(f(B)) + α · mean (f(R₁) − z)² + β · CE(f(R₂))
+
+    z are the logits stored with R₁; the mean is over images and classes. R₁ and R₂ are independent draws.
+    """
+
+    NAME = "derpp"
+    COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_replay_args(parser)
+        parser.add_argument("--alpha", type=number(float, 0), required=True, help="weight of the stored logits, α")
+        parser.add_argument("--beta", type=number(float, 0), required=True, help="weight of the stored labels, β")
+        return parser
+
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        check_replay_args(args)
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = make_buffer(args, self.device, self.dataset)
+
+    def observe(
+        self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
+    ) -> dict[str, torch.Tensor]:
+        self.opt.zero_grad()
+        # Three forward passes, as published: each batch is normalised by its own statistics.
+        outputs = self.net(inputs)
+        loss_ce = self.loss(outputs, labels)
+        loss_mse = loss_replay = torch.zeros((), device=self.device)
+        if not self.buffer.is_empty():
+            draw = partial(self.buffer.get_data, self.args.minibatch_size, transform=self.transform, device=self.device)
+            replayed, _, stored_logits = draw()
+            loss_mse = F.mse_loss(self.net(replayed), stored_logits)
+            replayed, replayed_labels, _ = draw()
+            loss_replay = self.loss(self.net(replayed), replayed_labels)
+        loss = loss_ce + self.args.alpha * loss_mse + self.args.beta * loss_replay
+        loss.backward()
+        self.opt.step()
+        if self.args.buffer_fill == "stream":
+            self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=outputs.detach())
+        terms = {"loss": loss, "loss_ce": loss_ce, "loss_mse": loss_mse, "loss_replay": loss_replay}
+        return {name: term.detach() for name, term in terms.items()}
+
+    def end_task(self, dataset: Any) -> None:
+        """`--buffer_fill task_end`: the logits are those of the final parameters, for the images as they are tested."""
+        if self.args.buffer_fill == "task_end":
+            with network_mode(self.net, training=False):
+                offer_task(self.buffer, dataset, self._logits_of)
+
+    def _logits_of(self, images: torch.Tensor) -> torch.Tensor:
+        return compute_logits(self.net, images, getattr(self, "normalization_transform", None), CHUNK)

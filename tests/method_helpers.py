@@ -1,0 +1,73 @@
+"""What the tests of single methods share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import assert_same_run, run
+
+from main import initialize
+from utils.buffer import Buffer
+from utils.parse import parse_args
+
+RESNET = ["--backbone", "resnet18", "--num_filters", "2"]
+
+
+class Killed(Exception):
+    """Stands for the end of the process at a step; nothing is saved on the way out."""
+
+
+def build(model: str, base_path: Path, *flags: str) -> Any:
+    """A model on the digits, before its first task."""
+    return initialize(parse_args(["--model", model, "--seed", "0", "--base_path", str(base_path), *flags]))[0]
+
+
+def begin_task(model: Any) -> list[tuple[torch.Tensor, ...]]:
+    """Enter the next task; its batches."""
+    loader, _ = model.dataset.get_data_loaders()
+    model.meta_begin_task(model.dataset)
+    return list(loader)
+
+
+def record_draws(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, ...]]:
+    """What `Buffer.get_data` hands out from now on."""
+    draws: list[tuple[torch.Tensor, ...]] = []
+    get_data = Buffer.get_data
+
+    def recorded(self, *args, **kwargs):
+        draws.append(tuple(field.clone() for field in get_data(self, *args, **kwargs)))
+        return draws[-1]
+
+    monkeypatch.setattr(Buffer, "get_data", recorded)
+    return draws
+
+
+def kill_at(method: type, step: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the process "die" in the middle of a step (from 1), after the optimizer has moved the parameters."""
+    observe: Any = method.observe  # type: ignore[attr-defined]
+    steps = {"done": 0}
+
+    def dying(self, *args, **kwargs):
+        result = observe(self, *args, **kwargs)
+        steps["done"] += 1
+        if steps["done"] == step:
+            raise Killed
+        return result
+
+    patch.setattr(method, "observe", dying)
+
+
+def assert_exact_resume(method: Any, tmp_path: Path, *flags: str, tasks: int = 3) -> None:
+    """Killed in step 6 (of 9 in task 1), then 9 steps after the last checkpoint, in task 2: the end is the same."""
+    flags = ("--n_epochs", "1", "--stop_after", str(tasks), *flags)
+    _, _, straight = run(tmp_path / "straight", *flags, model=method.NAME)
+    for step in (6, 9):
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(method, step, patch)
+            with pytest.raises(Killed):
+                run(tmp_path / "broken", *flags, "--checkpoint_every", "2", model=method.NAME)
+    _, _, resumed = run(tmp_path / "broken", *flags, model=method.NAME)
+    assert_same_run(resumed, straight)
