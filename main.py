@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -64,6 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # `… --list | head`: nobody listens any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:  # before training began; from then on a signal stops at a step boundary
         sys.exit(130)
 

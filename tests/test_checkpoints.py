@@ -46,9 +46,14 @@ def step_of(content: dict | None) -> int | None:
 
 
 def child(function: Callable[[], None]) -> int:
-    """Run in a forked process, which has torch already; its id. Keep the work single-threaded."""
+    """Run in a forked process, which has torch already; its id.
+
+    A fork has none of the parent's worker threads and would wait for them for ever, so it must do with one thread.
+    """
     pid = os.fork()
     if pid == 0:
+        torch.set_num_threads(1)
+        signal.alarm(60)  # whatever it waits for, it ends
         try:
             function()
         except BaseException:
@@ -285,11 +290,12 @@ def test_full_disk_is_one_line_and_the_checkpoint_stays(tmp_path: Path) -> None:
     save(tmp_path, state(1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     message = tmp_path.parent / f"{tmp_path.name}-message"
+    big = {"big": torch.zeros(100_000)}
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         try:
-            save(tmp_path, {"big": torch.zeros(100_000)})
+            save(tmp_path, big)
         except UserError as error:
             message.write_text(str(error))
             os._exit(error.exit_code)

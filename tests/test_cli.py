@@ -104,6 +104,7 @@ def test_buffer_size_is_required_and_positive() -> None:
     assert "--buffer_size" in refusal(base=["--model", "er"])
     assert "at least 1" in refusal(base=["--model", "er", "--buffer_size", "0"])
     assert "--model is missing" in refusal(base=[])
+    assert "unknown flag --modle; did you mean '--model'?" in refusal(base=["--modle", "er"])
 
 
 def test_joint_needs_boundaries_and_says_so() -> None:

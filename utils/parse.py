@@ -8,6 +8,7 @@ command line.
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import os
 import secrets
@@ -89,7 +90,7 @@ def _preselect(argv: list[str]) -> Namespace:
         parser.add_argument(flag)
     parser.add_argument("--buffer_size", type=number(int, 1))
     parser.add_argument("-h", "--help", action="store_true")
-    chosen, _ = parser.parse_known_args(argv)
+    chosen, rest = parser.parse_known_args(argv)
     for name, value in vars(chosen).items():
         if value == "":
             raise UsageError(f"--{name} is empty; give a value or leave it out")
@@ -99,6 +100,8 @@ def _preselect(argv: list[str]) -> Namespace:
             recorded = chosen.recorded.values.get(name)
             setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
     if not chosen.model and not chosen.help:
+        for flag in difflib.get_close_matches("--model", rest, n=1, cutoff=0.7):
+            raise UsageError(f"unknown flag {flag}{nearest(flag, ['--model'])}")
         raise UsageError("--model is missing; `python main.py --list` shows all models")
     if chosen.model:
         chosen.model = registry.find("model", chosen.model, models.get_model_entries()).name

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -45,8 +46,11 @@ def run() -> None:
                 (made,) = Path(place).glob("results/*/*/*")
                 target = RESULTS / model / f"seed{seed}"
                 target.mkdir(parents=True, exist_ok=True)
-                for name in ("accuracy.csv", "config.yaml"):
-                    shutil.copy(made / name, target / name)
+                shutil.copy(made / "accuracy.csv", target / "accuracy.csv")
+                config = yaml.safe_load((made / "config.yaml").read_text())
+                for name in ("base_path", "checkpoint_path"):  # places on this machine
+                    del config["args"][name]
+                (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
             print(target.relative_to(ROOT))
 
 
