@@ -1,11 +1,11 @@
-# make demo: train ER on the embedded digits and show the result.   make test: all checks and tests.
+# make demo: train ER and DGC-ER on the embedded digits and compare them.   make test: all checks and tests.
 PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test lint types clean
 
 demo: .venv/installed
-	$(BIN)/python main.py --model er --dataset seq-digits --buffer_size 200 --seed 0
+	$(BIN)/python -m utils.demo
 
 test: .venv/installed-dev lint types
 	$(BIN)/python -m pytest

@@ -24,6 +24,7 @@ from PIL import Image
 import datasets
 import models
 import utils.parse
+from utils import demo
 from utils.metrics import summarise
 from utils.parse import parse_args
 from utils.results import final_table, read_accuracy
@@ -198,10 +199,10 @@ def test_the_readme_begins_with_commands_that_exist() -> None:
 
 
 def test_the_readme_shows_what_the_demo_prints() -> None:
-    """The demo is the run `er`, seed 0, of the committed results."""
-    (demo,) = re.findall(r"main\.py (.*)", (ROOT / "Makefile").read_text())
+    """The single run is `er`, seed 0, of the committed results."""
+    (command,) = re.findall(r"`python main\.py (.*--seed 0)`", README)
     recorded = yaml.safe_load((ROOT / "docs/results/demo/er/seed0/config.yaml").read_text())["config"]
-    given = vars(parse_args(shlex.split(demo)))
+    given = vars(parse_args(shlex.split(command)))
     assert {name: given[name] for name in recorded if name in given} == {
         k: v for k, v in recorded.items() if k in given
     }
@@ -209,6 +210,24 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     report = final_table(class_il, task_il, summarise(class_il), summarise(task_il))
     (shown,) = re.findall(r"^```\n(Class-IL.*?)^```", README, re.M | re.S)
     assert report.startswith(shown)
+
+
+def test_the_demo_compares_three_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    demo.main(["--base_path", str(tmp_path)])
+    printed = capsys.readouterr().out
+    rows = re.findall(r"^(er, filled by the stream|er, filled at task ends|dgc_er) +(\d+\.\d\d) +\d", printed, re.M)
+    assert len(rows) == 3 and all(float(faa) > 85 for _, faa in rows)
+    assert len(list(tmp_path.glob("results/seq-digits/*/*/summary.json"))) == 3
+    width, height = Image.open(tmp_path / "demo.png").size
+    assert Image.open(ROOT / "docs/figures/demo.png").size == (width, height)
+    demo.main(["--base_path", str(tmp_path)])  # nothing is trained again
+    assert "Accuracy for" not in capsys.readouterr().out
+
+
+def test_the_readme_shows_the_committed_demo() -> None:
+    results = ROOT / "docs/results/demo"
+    places = [results / name / "seed0" for name in ("er", "er_task_end", "dgc_er")]
+    assert demo.table(dict(zip(demo.RUNS, places, strict=True))) in README
 
 
 def script(name: str) -> ModuleType:
@@ -220,9 +239,9 @@ def script(name: str) -> ModuleType:
 
 
 def test_table_and_picture_come_from_the_committed_results() -> None:
-    demo = script("demo")
-    assert demo.table() in README
-    drawn, committed = np.asarray(demo.picture(), float), np.asarray(Image.open(demo.PICTURE), float)
+    figures = script("demo")
+    assert figures.table() in README
+    drawn, committed = np.asarray(figures.picture(), float), np.asarray(Image.open(figures.PICTURE), float)
     assert drawn.shape == committed.shape
     assert np.abs(drawn - committed).mean() < 3  # fonts may be rendered differently elsewhere
 
