@@ -10,6 +10,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+torch.set_num_threads(1)  # the networks of the tests are so small that a second thread only costs time
+
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
