@@ -193,17 +193,23 @@ def save_and_die(directory: Path, step: int, point: int) -> None:
 
 @FORK
 def test_sigkill_while_saving_in_a_loop(tmp_path: Path) -> None:
+    started = tmp_path.parent / f"{tmp_path.name}-started"
+
     def work() -> None:
         step = first
+        started.touch()
         while True:
             save(tmp_path, state(step))
             step += 1
 
     moments = random.Random(0)
     last = -1
-    for _ in range(12):
+    for _ in range(20):
         first = last + 1
+        started.unlink(missing_ok=True)
         pid = child(work)
+        while not started.exists():  # a busy machine may take its time to begin
+            time.sleep(0.001)
         time.sleep(moments.uniform(0.005, 0.06))
         os.kill(pid, signal.SIGKILL)
         assert exit_status(pid) == -signal.SIGKILL
