@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import struct
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 
 from utils.heatmap import CELL, MARGIN, accuracy_heatmap
 from utils.loggers import MetricsLog, Window
@@ -50,6 +53,17 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
 
 
+def complete_records(path: Path) -> list[Any]:
+    """wandb writes from a process of its own, which may still be at it when `finish` returns: wait for the end."""
+    for _ in range(300):
+        with contextlib.suppress(struct.error, DecodeError):  # a record that is half there
+            found = list(records(path))
+            if any(record.WhichOneof("record_type") == "exit" for record in found):
+                return found
+        time.sleep(0.1)
+    raise AssertionError(f"{path} has no end")
+
+
 def records(path: Path) -> Iterator[Any]:
     """The protobuf records of a .wandb file: a 7-byte header, then LevelDB's log format in blocks of 32 KiB."""
     from wandb.proto.wandb_internal_pb2 import Record
@@ -73,7 +87,7 @@ def read_sessions(directory: Path) -> list[SimpleNamespace]:
     sessions = []
     for path in sorted(directory.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns):
         session = SimpleNamespace(history={}, summary={}, run=None, exit_code=None)
-        for record in records(path):
+        for record in complete_records(path):
             kind = record.WhichOneof("record_type")
             if kind == "run":
                 session.run = record.run

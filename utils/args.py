@@ -223,6 +223,13 @@ def _fitting(add: Add) -> None:
         default=False,
         help="also measure forward transfer, which costs extra evaluations",
     )
+    add(
+        "--dgc_diagnostics",
+        type=number(int, 0),
+        default=0,
+        help="before every so many steps from task 2 on, measure how far replay's gradients are from the true gradient "
+        "of all past data; 0: never. It costs a pass over that data each time, and leaves the training as it is",
+    )
     add("--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped")
     add("--stop_after", type=number(int, 1), help="number of tasks after which the run ends")
 

@@ -12,6 +12,7 @@ import importlib
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from utils.errors import UsageError, UserError, nearest
@@ -69,7 +70,13 @@ def _literal_name(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> str |
     return None
 
 
-def _entries_of_file(path: Path, package: str, decorator: str) -> Iterator[Entry]:
+@cache
+def _entries_of_file(path: Path, package: str, decorator: str, changed: int) -> tuple[Entry, ...]:
+    """Read once, and again if the file has `changed` (its time of modification)."""
+    return tuple(_read_entries(path, package, decorator))
+
+
+def _read_entries(path: Path, package: str, decorator: str) -> Iterator[Entry]:
     module = f"{package}.{path.stem}"
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -89,7 +96,7 @@ def _entries_of_file(path: Path, package: str, decorator: str) -> Iterator[Entry
 def scan(package: str, decorator: str) -> dict[str, Entry]:
     """All names registered by the files that lie directly in a package's folder."""
     files = sorted(path for path in (ROOT / package).glob("*.py") if not path.name.startswith("_"))
-    entries = (entry for path in files for entry in _entries_of_file(path, package, decorator))
+    entries = (entry for path in files for entry in _entries_of_file(path, package, decorator, path.stat().st_mtime_ns))
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
 
 

@@ -16,6 +16,7 @@ import torch
 from utils import checkpoint_store
 from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
+from utils.diagnostics import Diagnostics
 from utils.errors import UserError
 from utils.evaluate import Evaluation, evaluate_loaders, evaluate_seen
 from utils.guard import NonFiniteGuard
@@ -76,6 +77,7 @@ class Trainer:
         self.scheduler: Any = None
         self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
         self.timing = Timing()
+        self.diagnostics = Diagnostics(model, dataset, args.dgc_diagnostics)
         self.wandb = WandbLogger(
             args, run.hash, run.config, args.wandb_group or args.dataset, args.wandb_tags, run.path
         )
@@ -143,9 +145,13 @@ class Trainer:
             self.scheduler = self._new_scheduler()
 
     def _begin_task_hooks(self) -> None:
-        self.dataset.get_data_loaders()
+        self._next_data()
         if not self.args.task_free:
             self.model.meta_begin_task(self.dataset)
+
+    def _next_data(self) -> None:
+        self.dataset.get_data_loaders()
+        self.diagnostics.keep(self.dataset.train_loader.dataset)
 
     def _new_scheduler(self) -> Any:
         if self.args.task_free:  # the optimizer lives on: only its learning rate goes back
@@ -199,10 +205,19 @@ class Trainer:
         extra = {} if args.task_free else {"epoch": position.epoch}
         steps = self._steps_per_epoch()
         while position.epoch_step < steps and position.task_step < total:
+            self._diagnose()
             self._step(next(batches), extra)
             bar.step()
             self._between_steps()
         self._end_epoch(total)
+
+    def _diagnose(self) -> None:
+        """Before a step and after the checkpoint that may have been taken there: a resumed run measures again."""
+        position = self.position
+        if self.diagnostics.due(position.task, position.task_step):
+            values = self.diagnostics.measure(position.task, position.step)
+            self.metrics.event("diagnostics", **values)
+            self.wandb.log_values("diagnostics", values, position.step)
 
     def _step(self, batch: tuple[torch.Tensor, ...], extra: dict[str, Any]) -> None:
         try:
@@ -370,7 +385,7 @@ class Trainer:
         for name, value in state["position"].items():
             setattr(self.position, name, value)
         for _ in range(self.position.task + self.position.in_task):
-            self.dataset.get_data_loaders()
+            self._next_data()
         if state["scheduler"] is not None:
             self.scheduler = get_scheduler(self.model, self.args, self._steps_per_epoch())
             self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made

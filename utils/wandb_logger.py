@@ -130,6 +130,14 @@ class WandbLogger:
         image = accuracy_heatmap(class_il, "Class-IL accuracy (%)")
         self._log_late({"accuracy_matrix": self._wandb.Image(image)}, global_step)
 
+    @_harmless
+    def log_values(self, name: str, values: Mapping[str, float], global_step: int) -> None:
+        """What was measured after a step whose losses are logged, as `name/…`."""
+        if global_step > self._logged.get(name, -1):
+            self._log_late({f"{name}/{key}": value for key, value in values.items()}, global_step)
+            self._logged[name] = global_step
+            atomic_write_text(self._memory, json.dumps(self._logged))
+
     def _is_new(self, evaluation: list[Any]) -> bool:
         """False for what an earlier session has logged; else it is remembered as logged."""
         if evaluation in self._logged["evaluations"]:

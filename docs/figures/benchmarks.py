@@ -49,10 +49,33 @@ def loop(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"1 torch thread, {figures['rounds']} rounds; {machine['cpu']}; torch {machine['torch']}"
 
 
+def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows: Rows = []
+    for level in (1, 0):
+        found = figures[f"O{level}"]
+        rows.append((f"`er`, -O {level}", f"{found['er']['step_ms']:.0f} ms/step", ""))
+        for name in ("sampled", "released", "closed"):
+            side = found[name]
+            low, high = side["step_interval"]
+            steps = f"{side['step']:.3f} ({low:.3f}–{high:.3f}) × `er` per step, {side['all_in']:.3f} all in"
+            rows.append((f"`{name}`, -O {level}", steps, ""))
+    sizes = {name: figures["O1"][name]["bytes"] for name in ("sampled", "released", "closed")}
+    rows.append(("buffer", f"{sizes['sampled']['buffer']:,} bytes", ""))
+    for name, kept in sizes.items():
+        parts = {"Γ'": kept["gamma"], "c_t": kept["c_t"], "running sum": kept["running_sum"], "θ̃": kept["snapshot"]}
+        shown = [f"{part} {size:,}" for part, size in parts.items() if size]
+        rows.append((f"`{name}` keeps", f"{', '.join(shown)} bytes", ""))
+    machine = figures["environment"]
+    conditions = f"width 16, 1 torch thread, CPU time, {figures['rounds']} rounds, 95 % bootstrap intervals"
+    formats = f"-O 1 is {figures['O1']['memory_format']}, -O 0 {figures['O0']['memory_format']}"
+    return rows, f"{conditions}; {formats}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "pipeline": pipeline,
     "strong_views": strong_views,
     "loop": loop,
+    "dgc_overhead": dgc_overhead,
 }
 
 

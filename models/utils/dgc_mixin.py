@@ -246,6 +246,18 @@ class DgcMixin:
         """w, the weight of the replay batch's cross-entropy in the base's loss; here one mean over both batches."""
         return replayed / (stream + replayed)
 
+    def dgc_direction(self) -> Vector | None:
+        """c of the calibrated estimate G(M;θ) + c at this moment, for those who watch; None if there is none yet.
+
+        `sampled`: Γ_DGC = g(x̄;θ) − g(x̄;θ̃) + Γ' (eq. 11) averaged over the buffer has c = Γ' − G(M;θ̃); `closed`: c_t;
+        `released`: Γ', which is what its code adds to the replay gradient. Without α, w and decay; not to be changed.
+        """
+        if self.args.dgc_estimator == "sampled":
+            ready = self._dgc_gamma and self._dgc_snapshot and not self.buffer.is_empty()
+            return self._dgc_gamma_minus_buffer(self._dgc_snapshot[0]) if ready else None
+        held = self._dgc_calibrator if self.args.dgc_estimator == "closed" else self._dgc_gamma
+        return self._dgc_like_network(held) or None
+
     # -- around the base's hooks ---------------------------------------------------------------------------------
 
     def get_optimizer(self, *args: Any, **kwargs: Any) -> Any:
@@ -267,9 +279,7 @@ class DgcMixin:
         if not self.args.dgc_alpha or self.args.dgc_estimator == "released":
             return
         if self.args.dgc_estimator == "closed" and self._dgc_past:
-            self._dgc_calibrator = self._dgc_mean_gradient(self.net, self._dgc_buffer_batches())
-            torch._foreach_neg_(list(self._dgc_calibrator.values()))
-            accumulate(self._dgc_calibrator, self._dgc_like_network(self._dgc_gamma))
+            self._dgc_calibrator, self._dgc_gamma = self._dgc_gamma_minus_buffer(self.net), {}  # all that is kept
         elif self._dgc_past or self.args.dgc_current:
             self._dgc_take_snapshot()
 
@@ -470,6 +480,13 @@ class DgcMixin:
 
     def _dgc_mean_gradient(self, net: nn.Module, batches: Iterable[Batch], per_batch: bool = False) -> Vector:
         return mean_gradient(net, self.loss, batches, self._dgc_names(), per_batch)
+
+    def _dgc_gamma_minus_buffer(self, net: nn.Module) -> Vector:
+        """Γ' − G(M;θ) at the parameters of `net`."""
+        difference = self._dgc_mean_gradient(net, self._dgc_buffer_batches())
+        torch._foreach_neg_(list(difference.values()))
+        accumulate(difference, self._dgc_like_network(self._dgc_gamma))
+        return difference
 
     def _dgc_at_snapshot(self, batch: Batch) -> Vector:
         """g(X;θ̃)."""

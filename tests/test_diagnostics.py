@@ -1,0 +1,195 @@
+"""`--dgc_diagnostics`: the numbers against a slow reference, and that measuring changes nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dgc_reference import Reference
+from helpers import ROOT, assert_same, final_state, run
+from method_helpers import RESNET, assert_exact_resume
+from test_wandb import install_stub, make_args, make_logger, window
+from torch import Tensor
+
+from models.dgc_er import DgcEr
+from models.er import Er
+from utils.diagnostics import Diagnostics
+from utils.errors import UsageError
+from utils.random_streams import RandomStreams
+
+STEPS = ["--fitting_mode", "iters", "--n_iters", "3", "--stop_after", "3"]
+FLAGS = ["--buffer_size", "40", "--minibatch_size", "16", *STEPS, *RESNET]
+DGC = {
+    name: ["--dgc_estimator", name, "--dgc_alpha", "0.1", "--dgc_m", "2"] for name in ("sampled", "closed", "released")
+}
+
+
+def events(directory: Path, name: str = "diagnostics") -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == name]
+
+
+@cache
+def digits(dataset: Any) -> list[Tensor]:
+    """Images and labels of the training set, from the source."""
+    return [torch.as_tensor(part) for part in dataset.load_split(None, train=True)]
+
+
+def slow_values(model: Any, dataset: Any, task: int, step: int) -> dict[str, float]:
+    """The definitions, in float64 and from the files: nothing of the code under test but θ, θ̃, buffer, Γ' and c_t."""
+    reference, normalise = Reference(model.net), dataset.get_normalization_transform()
+
+    def gradient(images: Tensor, labels: Tensor, net: Any = None) -> Tensor:
+        images = images.double().permute(0, 3, 1, 2) / 255
+        return reference.g((normalise(images) if normalise else images, labels), (net or model.net).state_dict())
+
+    def flat(vector: dict[str, Tensor]) -> Tensor:
+        return torch.cat([vector[name].double().reshape(-1) for name, _ in model.net.named_parameters()])
+
+    images, labels = digits(type(dataset))
+    past = labels < dataset.get_offsets(task)[0]
+    true = gradient(images[past], labels[past].long())
+    stored = model.buffer.examples[: len(model.buffer)].permute(0, 2, 3, 1), model.buffer.labels[: len(model.buffer)]
+    drawn = torch.randperm(len(model.buffer), generator=RandomStreams(0)[f"diagnostics/{step}"])[:16]
+    whole = gradient(*stored)
+    estimates = {"batch": gradient(stored[0][drawn], stored[1][drawn]), "buffer": whole}
+    values = {"past_norm": true.norm()}
+    if isinstance(model, DgcEr):
+        correction = {
+            "closed": lambda: flat(model._dgc_calibrator),
+            "released": lambda: flat(model._dgc_gamma),
+            "sampled": lambda: flat(model._dgc_gamma) - gradient(*stored, net=model._dgc_snapshot[0]),
+        }[model.args.dgc_estimator]()
+        estimates["calibrated"] = whole + correction
+        values["alpha_star"] = torch.linalg.lstsq(correction[:, None], (true - whole)[:, None]).solution[0, 0]
+    for name, estimate in estimates.items():
+        values[f"{name}_error"] = (estimate - true).norm() / true.norm()
+        values[f"{name}_cosine"] = torch.nn.functional.cosine_similarity(estimate, true, dim=0)
+    return {name: float(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    "model, flags",
+    [
+        ("er", ["-O", "1"]),
+        *(("dgc_er", flags) for flags in DGC.values()),
+        ("dgc_er", [*DGC["sampled"], "--task_free", "1"]),
+    ],
+    ids=str,
+)
+def test_the_numbers_are_those_of_the_definitions(
+    model: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, measure = [], Diagnostics.measure
+
+    def compared(self: Diagnostics, task: int, step: int) -> dict[str, float]:
+        before = traces(self.model)
+        values = measure(self, task, step)
+        assert_same(before, traces(self.model))
+        assert values == pytest.approx(slow_values(self.model, self.model.dataset, task, step), rel=2e-4, abs=2e-4)
+        measured.append(values)
+        return values
+
+    monkeypatch.setattr(Diagnostics, "measure", compared)
+    _, _, directory = run(tmp_path, *FLAGS, *flags, "--dgc_diagnostics", "2", model=model)
+    written = events(directory)
+    assert [{name: line[name] for name in measured[0]} for line in written] == measured
+    assert [(line["task"], line["step"]) for line in written] == [(task, k) for task in (2, 3) for k in (0, 2)]
+    assert ("alpha_star" in measured[0]) == (model == "dgc_er")
+
+
+def traces(model: Any) -> list[Any]:
+    """What a measurement must leave alone: network, modes, gradients, buffer, generators."""
+    net = model.net
+    return [
+        {name: value.clone() for name, value in net.state_dict().items()},
+        [module.training for module in net.modules()],
+        [None if p.grad is None else p.grad.clone() for p in net.parameters()],
+        {name: value.clone() for name, value in model.buffer.serialize().items()},
+        {name: value.clone() for name, value in model.dataset.streams.state_dict().items()},
+        torch.get_rng_state(),
+        [getattr(model, "_dgc_generator", torch.Generator()).get_state()],
+        {name: value.clone() for name, value in getattr(model, "_dgc_gamma", {}).items()},
+        {name: value.clone() for name, value in getattr(model, "_dgc_calibrator", {}).items()},
+    ]
+
+
+def test_a_buffer_with_the_whole_history_is_exact(tmp_path: Path) -> None:
+    flags = ["--buffer_fill", "task_end", "--buffer_size", "2000", "--minibatch_size", "2000", "--dgc_diagnostics", "2"]
+    _, _, directory = run(tmp_path, *STEPS, *flags)
+    found = events(directory)
+    assert len(found) == 4
+    for line in found:
+        assert max(line["buffer_error"], line["batch_error"]) < 1e-5
+        assert min(line["buffer_cosine"], line["batch_cosine"]) > 1 - 1e-9
+
+
+def test_the_closed_form_is_exact_when_the_second_task_begins(tmp_path: Path) -> None:
+    """Later Γ' also carries what went stale in between: after two tasks the estimate is good, but not exact."""
+    _, _, directory = run(tmp_path, *FLAGS, *DGC["closed"], "--dgc_diagnostics", "100", model="dgc_er")
+    second, third = events(directory)
+    assert second["calibrated_error"] < 1e-4 and second["alpha_star"] == pytest.approx(1, abs=1e-4)
+    assert second["buffer_error"] > 0.1
+    assert 1e-3 < third["calibrated_error"] < 1
+
+
+@pytest.mark.parametrize("model, flags", [("er", []), ("dgc_er", DGC["sampled"]), ("dgc_er", DGC["closed"])], ids=str)
+def test_the_run_is_the_same_with_and_without(model: str, flags: list[str], tmp_path: Path) -> None:
+    flags = ["--buffer_size", "40", *STEPS[:-1], "2", *RESNET, *flags, "--optim_mom", "0.9"]
+    plain_summary, _, plain = run(tmp_path / "plain", *flags, model=model)
+    summary, _, measured = run(tmp_path / "measured", *flags, "--dgc_diagnostics", "2", model=model)
+    assert len(events(measured)) == 2 and not events(plain)
+    for name in ("accuracy.csv", "per_class.csv", "confusion.csv"):
+        assert (plain / name).read_bytes() == (measured / name).read_bytes()
+    assert plain_summary | {"config_hash": ""} == summary | {"config_hash": ""}
+    for name in ("task_end", "summary"):
+        assert events(plain, name) == events(measured, name)
+    # The lines of the steps are cut at the measurements, too; what is in them is the same.
+    losses, same = ([loss for line in events(at, "train") for loss in line["loss"]] for at in (plain, measured))
+    assert len(losses) == 6 and losses == same
+    a, b = final_state(plain), final_state(measured)
+    for state in (a, b):
+        del state["hash"], state["metrics"]  # the flag itself, and the place in the file
+    assert_same(a, b)
+
+
+@pytest.mark.parametrize("method, flags", [(Er, []), (DgcEr, DGC["sampled"]), (DgcEr, DGC["closed"])], ids=str)
+def test_resume_is_exact_with_measurements(method: Any, flags: list[str], tmp_path: Path) -> None:
+    assert_exact_resume(method, tmp_path, "--buffer_size", "40", *flags, "--dgc_diagnostics", "2")
+
+
+def test_a_method_without_buffer_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--dgc_diagnostics 5 needs a replay buffer, which sgd has not"):
+        run(tmp_path, "--dgc_diagnostics", "5", model="sgd")
+    assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_wandb_gets_each_measurement_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = install_stub(monkeypatch)
+    for _ in range(2):  # resumed, the run comes back to an earlier step
+        logger = make_logger(tmp_path, make_args())
+        logger.log_window(window(1, 20))
+        logger.log_values("diagnostics", {"buffer_error": 0.5}, 20)
+    assert [kwargs["step"] for name, kwargs in calls if name == "log"] == [*range(1, 21), 20]
+
+
+def test_the_curves_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("docs_diagnostics", ROOT / "docs" / "figures" / "diagnostics.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    flags = ["--buffer_size", "40", *STEPS, "--dgc_diagnostics", "2"]
+    runs = [run(tmp_path / model, *flags, model=model)[2] for model in ("er", "dgc_er")]
+    tasks, starts = script.read(runs[1])
+    assert [[event["at"] for event in task] for task in tasks] == [[3, 5], [6, 8]] and starts == [3, 6]
+    script.draw(runs, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(SystemExit, match="no diagnostics in"):
+        script.draw([tmp_path], tmp_path / "none.png")
