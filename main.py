@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -13,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from utils.errors import UserError
 from utils.parse import parse_args
+from utils.status import discard_stdout, say
 
 __all__ = ["initialize", "main", "parse_args"]
 
@@ -42,7 +42,6 @@ def run(argv: list[str] | None = None) -> None:
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
     from utils.results import final_report
     from utils.run_directory import RunDirectory
-    from utils.status import say
 
     directory = RunDirectory(args)
     if args.overwrite or directory.finished() is None:
@@ -65,8 +64,8 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `… --list | head`: nobody listens any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `… --list | head`
+        discard_stdout()
     except KeyboardInterrupt:  # before training began; from then on a signal stops at a step boundary
         sys.exit(130)
 

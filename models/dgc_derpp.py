@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from models.derpp import Derpp
 from models.utils.dgc_mixin import DgcMixin
 
@@ -14,11 +12,6 @@ class DgcDerpp(DgcMixin, Derpp):
     NAME = "dgc_derpp"
     COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
     DGC_DRAW = 1  # the first draw is for the stored logits
-
-    @staticmethod
-    def get_parser(parser: Any) -> Any:
-        Derpp.get_parser(parser)
-        return DgcMixin.get_parser(parser)
 
     def dgc_weight(self, stream: int, replayed: int) -> float:
         return self.args.beta

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from models.er import Er
 from models.utils.dgc_mixin import DgcMixin
 
@@ -13,11 +11,6 @@ class DgcEr(DgcMixin, Er):
 
     NAME = "dgc_er"
     COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
-
-    @staticmethod
-    def get_parser(parser: Any) -> Any:
-        Er.get_parser(parser)
-        return DgcMixin.get_parser(parser)
 
     def dgc_weight(self, stream: int, replayed: int) -> float:
         """ER's mean over one concatenated batch, or the paper's (t−1)/t (eq. 15)."""

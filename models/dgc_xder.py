@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from models.utils.dgc_mixin import DgcMixin
 from models.xder import XDer
 
@@ -14,11 +12,6 @@ class DgcXDer(DgcMixin, XDer):
     NAME = "dgc_xder"
     COMPATIBILITY = ["class-il", "task-il"]
     DGC_DRAW = 1  # the first draw is for the stored logits
-
-    @staticmethod
-    def get_parser(parser: Any) -> Any:
-        XDer.get_parser(parser)
-        return DgcMixin.get_parser(parser)
 
     def dgc_weight(self, stream: int, replayed: int) -> float:
         return self.args.beta

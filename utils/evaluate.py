@@ -28,13 +28,14 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_loaders(
-    model: Any, loaders: Sequence[Any], ranges: Sequence[tuple[int, int]], n_seen: int, max_batches: int | None = None
+    model: Any, loaders: Sequence[Any], ranges: Sequence[tuple[int, int]], max_batches: int | None = None
 ) -> Evaluation:
     """Evaluate the model on one loader per task; `ranges[k]` are the classes of loader k.
 
-    Class-IL predicts among the `n_seen` classes met so far, Task-IL among the classes of the image's own task.
-    The device is read once, at the end.
+    Class-IL predicts among the classes met so far, which end with those of the last loader, Task-IL among the classes
+    of the image's own task. The device is read once, at the end.
     """
+    n_seen = ranges[-1][1]
     n_classes = model.num_classes
     confusion = torch.zeros(n_classes * n_classes, dtype=torch.int64, device=model.device)
     hits, counts = [], []
@@ -56,10 +57,3 @@ def evaluate_loaders(
         [100.0 * right / count for right, count in zip(task_il_hits, counts, strict=True)],
         confusion.reshape(n_classes, n_classes).cpu(),
     )
-
-
-def evaluate_seen(model: Any, dataset: Any, max_batches: int | None = None) -> Evaluation:
-    """Evaluate on the test sets of all tasks whose loaders exist by now."""
-    loaders = dataset.test_loaders
-    ranges = [dataset.eval_offsets(k) for k in range(len(loaders))]
-    return evaluate_loaders(model, loaders, ranges, ranges[-1][1], max_batches)

@@ -96,8 +96,13 @@ def say(text: str) -> None:
     try:
         with tqdm.external_write_mode(sys.stdout):
             print(text, flush=True)
-    except BrokenPipeError:  # who was listening (`… | head`) has gone; the training has not
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Who was listening (`… | head`) has gone; what is still written must not be an error, also not at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ProgressBar:

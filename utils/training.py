@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from utils import checkpoint_store
@@ -18,7 +20,7 @@ from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
 from utils.diagnostics import Diagnostics
 from utils.errors import UserError
-from utils.evaluate import Evaluation, evaluate_loaders, evaluate_seen
+from utils.evaluate import Evaluation, evaluate_loaders
 from utils.guard import NonFiniteGuard
 from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.optimization import autocast
@@ -269,9 +271,14 @@ class Trainer:
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     def _evaluate(self) -> Evaluation:
+        """On the test sets of all tasks seen."""
         max_batches = self.model.get_debug_iters() + 1 if self.args.debug_mode else None
+        return self._evaluate_on(self.dataset.test_loaders, max_batches)
+
+    def _evaluate_on(self, loaders: Sequence[Any], max_batches: int | None = None) -> Evaluation:
+        ranges = [self.dataset.eval_offsets(k) for k in range(len(loaders))]
         with autocast(self.model.device, self.args.code_optimization):
-            return evaluate_seen(self.model, self.dataset, max_batches)
+            return evaluate_loaders(self.model, loaders, ranges, max_batches)
 
     def _evaluate_task(self) -> None:
         evaluation = self._evaluate()
@@ -295,9 +302,9 @@ class Trainer:
 
     def _accuracy_before_training(self, task: int) -> tuple[float, float]:
         """Accuracy on a task not trained yet, class-il among the classes up to its own (for forward transfer)."""
-        first, last = self.dataset.get_offsets(task)
         with autocast(self.model.device, self.args.code_optimization):
-            result = evaluate_loaders(self.model, [self.dataset.make_test_loader(task)], [(first, last)], last)
+            loader, classes = self.dataset.make_test_loader(task), self.dataset.get_offsets(task)
+            result = evaluate_loaders(self.model, [loader], [classes])
         return result.class_il[0], result.task_il[0]
 
     def _finish(self) -> dict[str, Any]:
@@ -327,17 +334,13 @@ class Trainer:
 
     def _evaluate_on_test_set(self) -> dict[str, list[float]]:
         """With `--validation` the run was judged on held-out training images; this is the real test set."""
-        loaders = self.dataset.true_test_loaders()[: len(self.dataset.test_loaders)]
-        ranges = [self.dataset.eval_offsets(k) for k in range(len(loaders))]
-        with autocast(self.model.device, self.args.code_optimization):
-            evaluation = evaluate_loaders(self.model, loaders, ranges, ranges[-1][1])
+        evaluation = self._evaluate_on(self.dataset.true_test_loaders()[: len(self.dataset.test_loaders)])
         self._log_evaluation(evaluation, event="final_test")
         return {"class_il": evaluation.class_il, "task_il": evaluation.task_il}
 
     def _hand_over(self) -> None:
         rows = [
-            [row[~torch.from_numpy(row).isnan()].tolist() for row in a]
-            for a in (self.accuracies.class_il, self.accuracies.task_il)
+            [row[~np.isnan(row)].tolist() for row in a] for a in (self.accuracies.class_il, self.accuracies.task_il)
         ]
         scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
         saved = save_mammoth_checkpoint(

@@ -229,8 +229,11 @@ class DgcMixin:
         self._dgc_stream: Batch | None = None  # the batch being observed; None outside `observe`
         super().__init__(backbone, loss, args, transform, dataset)  # type: ignore[call-arg]
 
-    @staticmethod
-    def get_parser(parser: Any) -> Any:
+    @classmethod
+    def get_parser(cls, parser: Any) -> Any:
+        """The base's flags and ours. A base may return nothing, or a parser of its own."""
+        own = super().get_parser(parser)  # type: ignore[misc]
+        parser = parser if own is None else own
         add_dgc_args(parser)
         return parser
 
