@@ -98,6 +98,13 @@ def test_learning_rate_schedule_restarts_at_each_task(tmp_path: Path) -> None:
     assert rates == [(1, expected), (2, expected)]
 
 
+def test_milestones_below_one_are_shares_of_the_task(tmp_path: Path) -> None:
+    schedule = ["--lr_scheduler", "multisteplr", "--scheduler_mode", "iter", "--lr_milestones", "0.5", "0.9"]
+    _, _, directory = run(tmp_path, "--fitting_mode", "iters", "--n_iters", "10", *schedule, model="sgd")
+    rates = [event["lr"] for event in events(directory) if event["event"] == "train"]
+    assert rates == [pytest.approx([0.1] * 5 + [0.01] * 4 + [0.001])] * 5
+
+
 def test_iterations_cut_epochs_short(tmp_path: Path) -> None:
     summary, _, directory = run(tmp_path, *ER, "--fitting_mode", "iters", "--n_iters", "13")
     assert summary["steps"] == 5 * 13

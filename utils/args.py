@@ -144,6 +144,12 @@ def class_order(text: Any) -> list[int]:
     return [number(int, 0)(item) for item in items]
 
 
+def milestone(text: Any) -> int | float:
+    """argparse type of `--lr_milestones`: a whole number, or a share of a task's length, between 0 and 1."""
+    value = number(float, above=0)(text)
+    return value if value < 1 else number(int, 1)(text)
+
+
 Add = Callable[..., argparse.Action]
 
 
@@ -243,7 +249,14 @@ def _optimizer(add: Add) -> None:
     add("--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
     add("--lr_scheduler", type=choice("multisteplr", "cosine", "none"), default="none", help="restarted at each task")
     add("--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
-    add("--lr_milestones", type=number(int, 1), nargs="*", default=[], metavar="N", help="multisteplr: when to decay")
+    add(
+        "--lr_milestones",
+        type=milestone,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="multisteplr: when to decay, in units of --scheduler_mode; a number below 1 is a share of the task",
+    )
     add("--sched_multistep_lr_gamma", type=number(float, above=0), default=0.1, help="multisteplr: factor")
 
 
