@@ -152,3 +152,17 @@ def test_image_set():
     assert torch.equal(plain, to_unit_float(images.data[3]).permute(2, 0, 1))
     images.transform = BatchTransform(SIZE, (0.5,) * 3, (0.5,) * 3)
     torch.testing.assert_close(images[3][0], (plain - 0.5) / 0.5)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_appended_images_come_in_the_layout_of_the_set_and_can_be_dropped(memory_format):
+    own = ImageSet(torch.randint(0, 256, (5, 4, 6, 3), dtype=torch.uint8), torch.arange(5)).to("cpu", memory_format)
+    extra = torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8)
+    before, strides = own.data.clone(), own.data.stride()
+    own.append(extra, torch.tensor([7, 8]))
+    assert own.data.stride() == strides and own.targets.tolist() == [0, 1, 2, 3, 4, 7, 8] and len(own) == 7
+    assert torch.equal(own.batch(torch.tensor([0, 6])), torch.stack((before[0].permute(2, 0, 1), extra[1])))
+    images, labels = own.appended()
+    assert torch.equal(images, extra) and labels.tolist() == [7, 8]
+    own.drop_appended()
+    assert torch.equal(own.data, before) and len(own) == 5 and len(own.appended()[1]) == 0

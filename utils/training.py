@@ -375,6 +375,7 @@ class Trainer:
             "position": asdict(self.position),
             "model": pack(self.model),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+            "appended": loader.dataset.appended() if loader is not None else None,  # by a method, to its training set
             "loader": loader.state_dict() if loader is not None else None,
             "streams": self.dataset.streams.state_dict(),
             "global_rng": global_rng_state(),
@@ -389,6 +390,8 @@ class Trainer:
             setattr(self.position, name, value)
         for _ in range(self.position.task + self.position.in_task):
             self._next_data()
+        if state["appended"] is not None:
+            self.dataset.train_loader.dataset.append(*state["appended"])
         if state["scheduler"] is not None:
             self.scheduler = get_scheduler(self.model, self.args, self._steps_per_epoch())
             self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made

@@ -21,6 +21,7 @@ class ImageSet:
     def __init__(self, data: Tensor, targets: Tensor, transform: BatchTransform | None = None):
         self.data, self.targets, self.transform = data, targets, transform
         self.extra_return_fields: tuple[str, ...] = ()
+        self.n_own = len(targets)  # rows before those that a method has appended
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -34,6 +35,21 @@ class ImageSet:
         """A copy on the device, in the memory layout that batches shall have: they need no rearranging then."""
         images = self.data.permute(0, 3, 1, 2).to(device, memory_format=memory_format)
         return ImageSet(images.permute(0, 2, 3, 1), self.targets.to(device), self.transform)
+
+    def append(self, images: Tensor, labels: Tensor) -> None:
+        """Train on these 8-bit images, NCHW, as well (exemplars of earlier tasks), until `drop_appended`."""
+        own = self.data.permute(0, 3, 1, 2)
+        layout = torch.contiguous_format if own.is_contiguous() else torch.channels_last
+        images = images.to(own.device).contiguous(memory_format=layout)
+        self.data = torch.cat((own, images)).permute(0, 2, 3, 1)
+        self.targets = torch.cat((self.targets, labels.to(own.device)))
+
+    def appended(self) -> tuple[Tensor, Tensor]:
+        """What `append` has added, in its form."""
+        return self.data[self.n_own :].permute(0, 3, 1, 2), self.targets[self.n_own :]
+
+    def drop_appended(self) -> None:
+        self.data, self.targets = self.data[: self.n_own], self.targets[: self.n_own]
 
     def batch(self, rows: Tensor | slice) -> Tensor:
         """Images as NCHW, in the memory layout of `data`."""
