@@ -248,6 +248,9 @@ def test_the_hash_covers_what_matters_and_nothing_else() -> None:
     assert of() == of("--notes", "x", "--base_path", "/elsewhere", "--checkpoint_every", "7", "--lr", "0.1")
     changed = [["--lr", "0.2"], ["--n_epochs", "3"], ["--dataset_config", "online"], ["--task_free", "1"]]
     assert len({of(), *(of(*flags) for flags in changed)}) == 1 + len(changed)
+    config = relevant_config(parse("--seed", "1"))
+    assert config_hash(config) == config_hash(config | {"flag_of_tomorrow": None, "another": False})
+    assert config_hash(config) != config_hash(config | {"flag_of_tomorrow": 1})
 
 
 def test_flags_are_frozen() -> None:

@@ -64,10 +64,12 @@ def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:
 
 
 def config_hash(config: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    """Of what is switched on: a flag that is added one day, off by default, leaves the names of earlier runs alone."""
+    switched_on = {name: value for name, value in config.items() if value}
+    return hashlib.sha256(json.dumps(switched_on, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     """`lr: 0.1 → 0.03, n_epochs: 5 → 10` for the settings in which two configs differ."""
-    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    names = sorted(name for name in old.keys() | new.keys() if (old.get(name) or None) != (new.get(name) or None))
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
