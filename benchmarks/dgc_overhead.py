@@ -19,87 +19,34 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
-import sys
-import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import numpy as np
 import torch
+from second_task import BATCH, FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, nbytes, ratio, timed
 
-from backbone import get_backbone
-from datasets.seq_cifar100 import SequentialCIFAR100
-from models import get_model
-from utils.conf import get_device, set_random_seed
-from utils.optimization import optimise
-from utils.parse import parse_args
 from utils.results import environment, write_json
 
 WARM_UP, ROUNDS, STAGE_ROUNDS, WATCH_ROUNDS = 5, 100, 10, 300
-TASK_IMAGES, EPOCHS, BATCH = 5000, 50, 32
-STEPS = EPOCHS * -(-TASK_IMAGES // BATCH)  # of a task
 ESTIMATORS = ("sampled", "released", "closed")
 GOALS = {"sampled": {"step": 1.65}, "released": {"step": 2.15}, "closed": {"step": 1.03, "all_in": 1.05}}
-FORMATS = {0: "contiguous", 1: "channels_last"}
-FLAGS = "--dataset seq-cifar100 --seed 0 --device cpu --num_filters 16 --buffer_size 500 --buffer_fill task_end".split()
+FLAGS = ["--buffer_size", "500", "--buffer_fill", "task_end"]
+WIDTH = 16
 Figures = dict[str, Any]
 
 
-@lru_cache
-def random_images(tasks: int = 3) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (tasks * TASK_IMAGES, 32, 32, 3), dtype=np.uint8)
-
-
-class RandomCIFAR100(SequentialCIFAR100):
-    """The three tasks that are met here have images; all 100 classes have an output."""
-
-    def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        images = random_images() if train else random_images()[:100]
-        return images, np.arange(len(images)) % 30
-
-
-def timed(function: Callable, *args: Any) -> float:
-    start = time.process_time()
-    function(*args)
-    return time.process_time() - start
-
-
-class Side:
-    """A model in its second task."""
+class DgcSide(Side):
+    """A model whose parts of a step can be timed, too."""
 
     def __init__(self, level: int, model: str, *flags: str):
-        args = parse_args(["--model", model, "-O", str(level), "--batch_size", str(BATCH), *FLAGS, *flags])
-        args.device = get_device(args.device)
-        set_random_seed(args.seed)
-        self.dataset: Any = RandomCIFAR100(args)
-        net = get_backbone(args)
-        optimise(net, args.device, level)
-        self.model: Any = get_model(args, net, self.dataset.get_loss(), self.dataset.get_transform(), self.dataset)
-        self.model.net.train()
         self.hooks: list[float] = []  # seconds in the optimizer's hooks, for each step
-        self.begin_task()
-        self.step(self.batches(1)[0])
-        self.end_and_begin()
-
-    def batches(self, count: int) -> list[Any]:
-        return [batch for _, batch in zip(range(count), self.dataset.train_loader, strict=False)]
-
-    def begin_task(self) -> float:
-        self.dataset.get_data_loaders()
-        return timed(self.model.meta_begin_task, self.dataset)
-
-    def end_and_begin(self) -> float:
-        return timed(self.model.meta_end_task, self.dataset) + self.begin_task()
+        super().__init__(level, WIDTH, model, *FLAGS, *flags)
 
     def step(self, batch: Any) -> float:
         self.hooks.append(0.0)
-        return timed(self.model.meta_observe, *batch)
+        return super().step(batch)
 
     def last_step_of_stage(self, batch: Any) -> float:
         self.model._dgc_stage_step = self.model.args.dgc_m - 1
@@ -140,35 +87,12 @@ class Side:
         return {"buffer": model.buffer.nbytes(), "network": nbytes(model.net.state_dict()), "snapshot": snapshot} | kept
 
 
-def nbytes(tensors: dict[str, torch.Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())
-
-
-def ratio(times: list[float], base: list[float]) -> tuple[float, list[float]]:
-    """The ratio of the medians and its interval. Rounds are drawn, so both sides are always from the same ones."""
-    pairs = np.array([times, base])
-    drawn = pairs[:, np.random.default_rng(0).integers(0, len(base), (4000, len(base)))]
-    over, under = np.median(drawn, axis=2)
-    return float(np.median(times) / np.median(base)), np.quantile(over / under, [0.025, 0.975]).tolist()
-
-
-def interleaved_steps(sides: dict[str, Side], batches: list[Any]) -> dict[str, list[float]]:
-    """Seconds of every step after the warm-up; there are fewer steps than in a stage."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    order, draw = list(sides), random.Random(0)
-    for k in range(WARM_UP + ROUNDS):
-        draw.shuffle(order)
-        for name in order:
-            times[name].append(sides[name].step(batches[k % len(batches)]))
-    return {name: values[WARM_UP:] for name, values in times.items()}
-
-
-def stage_seconds(side: Side, batch: Any) -> float:
+def stage_seconds(side: DgcSide, batch: Any) -> float:
     """What the last step of a stage takes beyond another."""
     return statistics.median(side.last_step_of_stage(batch) - side.step(batch) for _ in range(STAGE_ROUNDS))
 
 
-def estimator(name: str, side: Side, times: dict[str, list[float]], batch: Any, er_end: float) -> Figures:
+def estimator(name: str, side: DgcSide, times: dict[str, list[float]], batch: Any, er_end: float) -> Figures:
     """The figures of one estimator; `step` is the ratio to er's step, stages included."""
     er = statistics.median(times["er"])
     whole, whole_interval = ratio(times[name], times["er"])
@@ -197,11 +121,11 @@ def estimator(name: str, side: Side, times: dict[str, list[float]], batch: Any, 
 
 
 def measure(level: int) -> Figures:
-    sides = {"er": Side(level, "er")}
-    sides |= {name: Side(level, "dgc_er", "--dgc_current", "0", "--dgc_estimator", name) for name in ESTIMATORS}
+    sides = {"er": DgcSide(level, "er")}
+    sides |= {name: DgcSide(level, "dgc_er", "--dgc_current", "0", "--dgc_estimator", name) for name in ESTIMATORS}
     sides["closed"].time_hooks()
     batches = sides["er"].batches(ROUNDS)
-    times = interleaved_steps(sides, batches)
+    times = interleaved_steps({name: side.step for name, side in sides.items()}, batches, WARM_UP, ROUNDS)
     end = sides["er"].end_and_begin()
     er = {"step_ms": 1e3 * statistics.median(times["er"]), "end_of_task_seconds": end, "bytes": sides["er"].bytes()}
     return {"memory_format": FORMATS[level], "er": er} | {

@@ -1,0 +1,126 @@
+"""What every method costs per step, as a multiple of `er`.
+
+    python benchmarks/methods.py [MODEL …] [--width 16] [--rounds 25] [--output FILE.json]
+
+ResNet-18 in the second task of seq-cifar100, as benchmarks/second_task.py describes, `-O 1` (channels_last), with each
+method's published settings for 500 images (`--model_config best`) and memories that are full. A ratio is one of
+medians; its interval is the central 95 % of a bootstrap over the rounds.
+
+- `step` includes 1/m of the work that is done every m steps (measured with m = 1).
+- `all_in` adds the end of the task and the beginning of the next (beyond er's own), spread over the steps of 50 epochs.
+- `stored_bytes` is all that it keeps besides the network and its optimizer: memory, vectors, copies of the network.
+- A method that mixes its memory into the training set (iCaRL, Dynamic ER) makes 10 % more steps per epoch, each on a
+  batch without replay. That is not in the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+from second_task import FORMATS, STEPS, Side, interleaved_steps, ratio
+
+from models import get_model_entries
+from utils.results import environment, write_json
+from utils.state import FRAMEWORK, pack
+
+LEVEL, WARM_UP, FIRST_STEPS, PERIODIC_STEPS = 1, 3, 16, 3
+BOUNDS = {"agem": 1.4, "dgc-er": 1.93, "gcr": 2.0, "ssvrg": 2.5, "moca": 3.5, "aop": 4.1, "xder": 7.2, "gss": 12.4}
+PERIODS = ("dgc_m", "ssvrg_m")  # flags that say every how many steps something is done
+WITHOUT_BUFFER = {"sgd", "joint", "aop"}
+Figures = dict[str, Any]
+
+
+def flags(model: str) -> list[str]:
+    # The presets of Dynamic ER ask for another batch size; here all have the same.
+    size = [] if model in WITHOUT_BUFFER else ["--buffer_size", "500"]
+    return ["--model_config", "best", *size]
+
+
+def side(model: str, width: int, *more: str) -> Side:
+    return Side(LEVEL, width, model, *flags(model), *more, first_steps=FIRST_STEPS)
+
+
+def periodic_seconds(model: str, width: int, ordinary: Side, step: float, batches: list[Any]) -> float:
+    """What work that is done every m steps takes per step."""
+    for period in PERIODS:
+        m = getattr(ordinary.model.args, period, None)
+        if m is not None:
+            always = side(model, width, f"--{period}", "1")
+            times = [always.step(batch) for batch in batches[:PERIODIC_STEPS]]
+            return max(0.0, statistics.median(times) - step) / m
+    return 0.0
+
+
+def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
+    sides = {name: side(name, width) for name in names}
+    batches = sides["er"].batches(rounds)
+    times = interleaved_steps({name: s.step for name, s in sides.items()}, batches, WARM_UP, rounds)
+    er, er_end = statistics.median(times["er"]), sides["er"].end_and_begin()
+    found = {}
+    for name in names:
+        step, interval = ratio(times[name], times["er"])
+        periodic = periodic_seconds(name, width, sides[name], statistics.median(times[name]), batches) / er
+        end = er_end if name == "er" else sides[name].end_and_begin()
+        found[name] = {
+            "step": step + periodic,
+            "interval": [bound + periodic for bound in interval],
+            "periodic": periodic,
+            "all_in": step + periodic + (end - er_end) / (STEPS * er),
+            "end_of_task_seconds": end,
+            "stored_bytes": stored_bytes(sides[name].model),
+            "bound": BOUNDS.get(name),
+        }
+        show(name, found[name])
+    return {"er_step_ms": 1e3 * er, "methods": found}
+
+
+def stored_bytes(model: Any) -> int:
+    """Of the tensors that a checkpoint would hold of the model, without the network and the optimizer."""
+    found: dict[int, int] = {}
+
+    def walk(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+        elif isinstance(value, dict):
+            walk(list(value.values()))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                walk(item)
+
+    walk(pack(model, FRAMEWORK | {"net", "opt"})["model"])
+    own = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
+    return sum(size for pointer, size in found.items() if pointer not in own)
+
+
+def show(name: str, found: Figures) -> None:
+    low, high = found["interval"]
+    bound = f", the paper's {found['bound']}" if found["bound"] else ""
+    print(
+        f"{name:15} {found['step']:6.2f} ({low:.2f}–{high:.2f}) × er per step, {found['all_in']:.2f} all in, "
+        f"end of task {found['end_of_task_seconds']:.1f} s, {found['stored_bytes']:,} bytes{bound}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="*", help="which methods; all by default")
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    names = ["er", *(name for name in args.models or get_model_entries() if name not in ("er", "joint"))]
+    result = measure(names, args.width, args.rounds)
+    conditions = {"width": args.width, "rounds": args.rounds, "memory_format": FORMATS[LEVEL]}
+    result |= conditions | {"load": os.getloadavg()[0], "environment": environment()}
+    if args.output:
+        write_json(args.output, result)
+
+
+if __name__ == "__main__":
+    main()
