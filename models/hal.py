@@ -1,0 +1,162 @@
+"""Hindsight Anchor Learning: replay, and one learned image per past class whose outputs a step may hardly change."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.utils.continual_model import ContinualModel
+from models.utils.rehearsal import make_buffer
+from models.utils.ring_memory import RingMemory
+from utils.args import ArgumentParser, add_rehearsal_args, choice, number
+from utils.augmentations import to_device
+from utils.errors import UsageError
+from utils.modes import network_mode
+
+ANCHOR_STEPS = 100
+
+
+class Hal(ContinualModel):
+    """Hindsight Anchor Learning (Chaudhry et al. 2021). With stream batch B, replay batch R and anchors e, a step is
+
+        θ' = θ − η ∇CE(B∪R; θ)
+        θ ← θ − η ∇[ CE(B∪R; θ) + λ · mean (f_θ(e) − f_θ'(e))² ]        f_θ'(e) is constant
+        φ̄ ← β φ̄ + (1−β) · mean φ(B)                                     0 when a task begins
+
+    At the end of a task, θ_M is θ fine-tuned on the memory for one epoch: what training on other data will do to it.
+    Each class y of the task gets an anchor, from uniform noise by 100 steps of gradient descent with rate η, that
+    keeps its loss low now, suffers from fine-tuning, and has a feature that is typical of the task:
+
+        min_e CE(e, y; θ) − CE(e, y; θ_M) + γ · ‖φ_θ(e) − φ̄‖²
+
+    The memory is a ring of ⌊M/T⌋ slots for each task. Mammoth ignored its own ring until the end of 2023 and used a
+    reservoir (`--hal_memory reservoir`), and it fine-tunes on one batch only (`--hal_finetune batch`).
+
+    As in Mammoth no gradient flows through θ'. Its outputs are then a goal: the term leads those of the anchors on to
+    where the step takes them, and they change more than without it, not less.
+
+    Our choices: anchors live in the space of the network's inputs, noise in [0, 1] included. They pass through the
+    network in eval mode, when they are learned and when they are used, so that they neither depend on one another nor
+    enter BatchNorm's statistics (Mammoth: train mode, learned in batches of one). θ' is a plain gradient step with the
+    optimizer's present learning rate; anchors and θ_M are made with `--lr` itself. φ(B) is of the pass before the step,
+    which is there already.
+    """
+
+    NAME = "hal"
+    COMPATIBILITY = ["class-il", "task-il"]
+
+    anchors: Tensor
+    mean_features: Tensor
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        weight, add = number(float, 0), parser.add_argument
+        add("--hal_lambda", type=weight, required=True, help="weight of the anchors' outputs, λ")
+        add("--beta", type=number(float, 0, 1), required=True, help="decay of the running mean feature, β")
+        add("--gamma", type=weight, required=True, help="anchors: weight of the distance to the mean feature, γ")
+        memory = "ring of equal portions per task (the paper), or a reservoir (as Mammoth until 2023)"
+        add("--hal_memory", type=choice("ring", "reservoir"), default="ring", help=memory)
+        finetune = "simulate forgetting by one epoch on the memory (the paper), or by one batch of it (as Mammoth)"
+        add("--hal_finetune", type=choice("epoch", "batch"), default="epoch", help=finetune)
+        return parser
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = self._make_memory()
+        # A row per class; those of tasks to come are blank.
+        shape = (self.num_classes, self.dataset.CHANNELS, *self.dataset.SIZE)
+        self.anchors = torch.zeros(shape, device=self.device)
+        self.mean_features = torch.zeros(self.net.feature_dim, device=self.device)  # φ̄
+
+    def _make_memory(self) -> Any:
+        ring, size, tasks = self.args.hal_memory == "ring", self.args.buffer_size, self.n_tasks
+        if size < (2 * tasks if ring else 2):  # fine-tuning needs two images, since BatchNorm can't normalise one
+            owner, enough = (f"each of the {tasks} tasks", 2 * tasks) if ring else ("the memory", 2)
+            raise UsageError(f"--buffer_size {size} leaves {owner} less than two images; use at least {enough}")
+        if ring:
+            return RingMemory(size, tasks, self.device, self.dataset.streams["buffer"])
+        return make_buffer(self.args, self.device, self.dataset)
+
+    # -- a step ------------------------------------------------------------------------------------------------
+
+    def begin_task(self, dataset: Any) -> None:
+        self.mean_features.zero_()
+        if self.args.hal_memory == "ring":
+            self.buffer.begin_portion(self.current_task)
+
+    def observe(
+        self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
+    ) -> dict[str, Tensor]:
+        images, targets, n_stream = inputs, labels, len(labels)
+        if not self.buffer.is_empty():
+            replayed, replayed_labels = self.buffer.get_data(
+                self.args.minibatch_size, transform=self.transform, device=self.device
+            )
+            images, targets = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+        self.opt.zero_grad()
+        outputs, features = self.net(images, returnt="both")
+        loss_ce = self.loss(outputs, targets)
+        loss_ce.backward()
+        loss_anchors = torch.zeros((), device=self.device)
+        if self.n_past_classes:
+            loss_anchors = self._anchor_loss()
+            (self.args.hal_lambda * loss_anchors).backward()  # on top of the first gradient
+        loss = loss_ce + self.args.hal_lambda * loss_anchors
+        self.opt.step()
+        self.mean_features.lerp_(features[:n_stream].detach().float().mean(0), 1 - self.args.beta)
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        terms = {"loss": loss, "loss_ce": loss_ce, "loss_anchors": loss_anchors}
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _anchor_loss(self) -> Tensor:
+        """mean (f_θ(e) − f_θ'(e))² over anchors and outputs; θ' from the gradients that the parameters have now."""
+        anchors, lr = self.anchors[: self.n_past_classes], self.opt.param_groups[0]["lr"]
+        with network_mode(self.net, training=False):
+            with torch.no_grad():
+                parameters = self.net.named_parameters()
+                ahead = {name: p - lr * p.grad for name, p in parameters if p.grad is not None}
+                target = torch.func.functional_call(self.net, ahead, (anchors,))
+            return F.mse_loss(self.net(anchors).float(), target.float())
+
+    # -- anchors -----------------------------------------------------------------------------------------------
+
+    def end_task(self, dataset: Any) -> None:
+        classes = torch.arange(self.n_past_classes, self.n_seen_classes, device=self.device)
+        noise = torch.rand(len(classes), *self.anchors.shape[1:], generator=dataset.streams["hal"])
+        anchors, finetuned = to_device(noise, self.device), self._finetuned()
+        with network_mode(self.net, training=False):
+            for _ in range(ANCHOR_STEPS):
+                anchors.requires_grad_()
+                # The gradient of the sum is that of each anchor's own objective.
+                (gradient,) = torch.autograd.grad(self.anchor_objective(anchors, classes, finetuned).sum(), anchors)
+                anchors = anchors.detach() - self.args.lr * gradient
+        self.anchors[self.n_past_classes : self.n_seen_classes] = anchors
+
+    def anchor_objective(self, anchors: Tensor, classes: Tensor, finetuned: nn.Module) -> Tensor:
+        """Of each anchor: CE(e, y; θ) − CE(e, y; θ_M) + γ · ‖φ_θ(e) − φ̄‖²."""
+        outputs, features = self.net(anchors, returnt="both")
+        now = F.cross_entropy(outputs, classes, reduction="none")
+        later = F.cross_entropy(finetuned(anchors), classes, reduction="none")
+        return now - later + self.args.gamma * (features - self.mean_features).square().sum(1)
+
+    def _finetuned(self) -> nn.Module:
+        """θ_M, in eval mode: a copy of the network after plain SGD on the memory, augmented, in random order."""
+        net, size = copy.deepcopy(self.net).train(), max(self.args.minibatch_size, 2)
+        parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
+        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["hal"])
+        if self.args.hal_finetune == "batch":
+            order = order[:size]
+        # No stray last batch: all have `size` images or a few more.
+        for rows in order.tensor_split(max(len(order) // size, 1)):
+            if len(rows) == 0:  # nothing was stored: the task was passed over
+                break
+            images, labels = self.buffer.get_data_by_index(rows, self.transform, self.device)
+            gradients = torch.autograd.grad(self.loss(net(images), labels), parameters)
+            with torch.no_grad():
+                torch._foreach_sub_(parameters, gradients, alpha=self.args.lr)
+        return net.eval()

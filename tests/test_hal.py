@@ -1,0 +1,353 @@
+"""HAL: the two steps of an update against a slow twin, how anchors are learned, its memories, and exact resume."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import assert_same, run
+from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
+from torch import nn
+
+import models.hal
+from datasets.seq_digits import SequentialDigits
+from models.hal import Hal
+from models.utils.ring_memory import RingMemory
+from utils.augmentations import to_uint8
+from utils.errors import UsageError
+from utils.parse import parse_args
+from utils.state import uncapturable
+
+BUFFER = ["--buffer_size", "50"]
+
+
+@pytest.fixture
+def few_anchor_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which it makes no difference how good the anchors are."""
+    monkeypatch.setattr(models.hal, "ANCHOR_STEPS", 5)
+
+
+def train_task(model: Hal, steps: int = 3) -> None:
+    for batch in begin_task(model)[:steps]:
+        model.observe(*batch)
+    model.meta_end_task(model.dataset)
+
+
+# -- a step ------------------------------------------------------------------------------------------------------------
+
+
+def slow_step(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor, lr: float) -> Any:
+    """Both gradients and both losses, with copies of the network instead of functional calls."""
+    outputs = net(images)
+    ce = torch.stack([-output.log_softmax(0)[y] for output, y in zip(outputs, labels, strict=True)]).mean()
+    first = torch.autograd.grad(ce, list(net.parameters()))
+    ahead = copy.deepcopy(net)
+    with torch.no_grad():
+        for parameter, gradient in zip(ahead.parameters(), first, strict=True):
+            parameter -= lr * gradient
+        goal = ahead.eval()(anchors)
+    now = copy.deepcopy(net).eval()  # the statistics that the pass above has left
+    penalty = sum((goal[i, c] - now(anchors)[i, c]) ** 2 for i in range(len(anchors)) for c in range(10))
+    penalty = penalty / (10 * len(anchors))
+    second = torch.autograd.grad(penalty, list(now.parameters()))
+    return (ce.detach(), penalty.detach()), list(zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
+def test_step_adds_the_anchors_gradient(
+    network: list[str], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One optimizer step from θ, with momentum and weight decay: θ' leaves no trace."""
+    flags = ["--hal_lambda", "3", "--optim_mom", "0.9", "--optim_wd", "0.01", "--device", device.type]
+    model = build("hal", tmp_path, *BUFFER, *network, *flags)
+    train_task(model)
+    batch = begin_task(model)[0]
+    model.opt.param_groups[0]["lr"] = 0.05  # a scheduler may have changed it
+    net, anchors = copy.deepcopy(model.net), model.anchors[:2].clone()
+    draws = record_draws(monkeypatch)
+    terms = model.observe(*batch)
+
+    ((replayed, replayed_labels),) = draws
+    images, labels = torch.cat((batch[0], replayed)), torch.cat((batch[1], replayed_labels))
+    (ce, penalty), gradients = slow_step(net, images, labels, anchors, 0.05)
+    torch.testing.assert_close(terms["loss_ce"], ce)
+    torch.testing.assert_close(terms["loss_anchors"], penalty, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(terms["loss"], ce + 3 * penalty)
+    assert penalty > 1e-6 and not any(term.requires_grad for term in terms.values())
+    largest = max(float(second.abs().max()) for _, second in gradients)
+    assert largest > 1e-3  # the second gradient is no small thing
+    for new, before, (first, second) in zip(model.net.parameters(), net.parameters(), gradients, strict=True):
+        gradient = first + 3 * second + 0.01 * before
+        assert torch.allclose(new, before - 0.05 * gradient, atol=1e-6)
+        assert torch.allclose(model.opt.state[new]["momentum_buffer"], gradient, atol=2e-5)
+    for name, value in model.net.named_buffers():  # one update, by stream and replay alone
+        assert torch.allclose(value, dict(net.named_buffers())[name]), name
+    assert all(module.training for module in model.net.modules())
+    assert torch.equal(model.anchors[:2], anchors) and (model.anchors[2:] == 0).all()
+
+
+def test_first_task_has_no_anchors(tmp_path: Path) -> None:
+    model = build("hal", tmp_path, *BUFFER)
+    terms = model.observe(*begin_task(model)[0])
+    assert terms["loss_anchors"] == 0 and terms["loss"] == terms["loss_ce"]
+
+
+def test_the_term_leads_the_anchors_outputs_on(tmp_path: Path) -> None:
+    changes = []
+    for weight in ("0", "0.1", "1"):
+        model = build("hal", tmp_path, *BUFFER, "--hal_lambda", weight)
+        train_task(model)
+        batch, before = begin_task(model)[0], model.net(model.anchors[:2])
+        model.observe(*batch)
+        changes.append(float((model.net(model.anchors[:2]) - before).detach().norm()))
+    assert changes[0] < changes[1] < changes[2]
+
+
+@pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
+def test_running_mean_feature(
+    network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_anchor_steps: None
+) -> None:
+    """φ̄ ← β φ̄ + (1−β) · mean φ(B), from 0 in each task; the replayed images don't count."""
+    model = build("hal", tmp_path, *BUFFER, *network, "--beta", "0.7")
+    draws = record_draws(monkeypatch)
+    for _ in range(2):
+        expected = torch.zeros(model.net.feature_dim)
+        batches = begin_task(model)[:3]
+        assert (model.mean_features == 0).all()
+        for batch in batches:
+            net, n_draws = copy.deepcopy(model.net), len(draws)
+            model.observe(*batch)
+            images = torch.cat([batch[0], *(draw[0] for draw in draws[n_draws:])])
+            features = net(images, returnt="features")[:32]
+            expected = 0.7 * expected + 0.3 * features.mean(0).detach()
+            torch.testing.assert_close(model.mean_features, expected, rtol=1e-4, atol=1e-6)
+        model.meta_end_task(model.dataset)
+
+
+def test_without_anchors_and_ring_it_is_er(tmp_path: Path, few_anchor_steps: None) -> None:
+    flags = ["--n_epochs", "1", "--lr", "0.1", "--stop_after", "3", *BUFFER]
+    er = run(tmp_path / "er", *flags, model="er")[1]
+    hal = run(tmp_path / "hal", *flags, "--hal_lambda", "0", "--hal_memory", "reservoir", model="hal")[1]
+    assert_same(hal.net.state_dict(), er.net.state_dict())
+    assert_same(hal.buffer.state_dict(), er.buffer.state_dict())
+
+
+# -- anchors -----------------------------------------------------------------------------------------------------------
+
+
+def objective_by_hand(net: nn.Module, later: nn.Module, anchor: torch.Tensor, y: int, mean: Any, gamma: float) -> Any:
+    def cross_entropy(logits: torch.Tensor) -> torch.Tensor:
+        return logits.exp().sum().log() - logits[y]
+
+    feature = net(anchor[None], returnt="features")[0]
+    distance = sum((a - b) ** 2 for a, b in zip(feature, mean, strict=True))
+    return cross_entropy(net(anchor[None])[0]) - cross_entropy(later(anchor[None])[0]) + gamma * distance
+
+
+@pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
+def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch of anchors is what SGD on each alone gives; the objective falls, and the network stays as it is."""
+    monkeypatch.setattr(models.hal, "ANCHOR_STEPS", 20)
+    model = build("hal", tmp_path, *BUFFER, *network, "--lr", "0.1", "--gamma", "0.2")
+    train_task(model, steps=9)
+    for batch in begin_task(model):
+        model.observe(*batch)
+    finetuned: list[nn.Module] = []
+    original, objectives = Hal._finetuned, []
+    monkeypatch.setattr(Hal, "_finetuned", lambda self: finetuned.append(original(self)) or finetuned[-1])
+    objective = Hal.anchor_objective
+
+    def recorded(self, *args):
+        objectives.append(objective(self, *args))
+        return objectives[-1]
+
+    monkeypatch.setattr(Hal, "anchor_objective", recorded)
+    before, state = copy.deepcopy(model.net), model.dataset.streams["hal"].get_state()
+    model.meta_end_task(model.dataset)
+    assert_same(model.net.state_dict(), before.state_dict())
+    assert all(module.training for module in model.net.modules()) and len(objectives) == 20
+
+    generator = torch.Generator()
+    generator.set_state(state)
+    noise = torch.rand(2, 1, 8, 8, generator=generator)
+    assert noise.min() >= 0 and noise.max() <= 1
+    now, later = before.double().eval(), finetuned[0].double()
+    assert not later.training
+    for i, y in enumerate((2, 3)):
+        anchor = noise[i].double().requires_grad_()
+        optimizer, mean = torch.optim.SGD([anchor], lr=0.1), model.mean_features.double()
+        for step in range(20):
+            value = objective_by_hand(now, later, anchor, y, mean, 0.2)
+            assert objectives[step][i].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-4)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        assert torch.allclose(model.anchors[y].double(), anchor.detach(), atol=1e-4)
+        values = [step[i].item() for step in objectives]
+        assert values[-1] < values[0] - 0.1 and sum(b < a for a, b in pairwise(values)) >= 15
+
+
+@pytest.mark.parametrize(("finetune", "images"), [("epoch", 70), ("batch", 32)])
+def test_hindsight_is_sgd_on_the_memory(
+    finetune: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """θ_M: an epoch over the memory, every image once, or one batch of it."""
+    flags = ["--buffer_size", "350", "--hal_finetune", finetune, "--lr", "0.1", *RESNET]
+    model = build("hal", tmp_path, *flags)
+    for batch in begin_task(model)[:4]:
+        model.observe(*batch)
+    assert len(model.buffer) == 70  # 350 / 5 tasks; 128 were offered
+    net, before = copy.deepcopy(model.net).train(), copy.deepcopy(model.net.state_dict())
+    draws = record_draws(monkeypatch)
+    later = model._finetuned()
+    rows = torch.cat([to_uint8((draw[0] * 0.3764 + 0.3058).clamp(0, 1)) for draw in draws]).flatten(1)
+    assert len(rows) == images and len(draws) == images // 32 and min(len(draw[0]) for draw in draws) >= 32
+    if finetune == "epoch":
+        assert sorted(rows.tolist()) == sorted(model.buffer.examples[:70].flatten(1).tolist())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in draws:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    for name, value in later.state_dict().items():
+        assert torch.allclose(value, net.state_dict()[name], atol=1e-6), name
+    assert_same(model.net.state_dict(), before)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def images_of(first: int, last: int) -> torch.Tensor:
+    return torch.arange(first, last, dtype=torch.uint8).view(-1, 1, 1, 1)
+
+
+def offer(memory: RingMemory, first: int, last: int) -> list[int]:
+    memory.add_data(images_of(first, last), labels=torch.arange(first, last))
+    stored = memory.labels[: len(memory)].tolist()
+    assert memory.examples[: len(memory)].flatten().tolist() == stored
+    return stored
+
+
+def test_ring(device: torch.device) -> None:
+    """11 slots for 2 tasks: 5 each."""
+    memory = RingMemory(11, 2, device, torch.Generator())
+    memory.begin_portion(0)
+    assert memory.is_empty() and len(memory) == 0
+    assert offer(memory, 0, 3) == [0, 1, 2]
+    assert offer(memory, 3, 7) == [5, 6, 2, 3, 4]  # in turn
+    assert offer(memory, 7, 20) == [15, 16, 17, 18, 19]  # more than there are slots: the latest
+    memory.begin_portion(1)
+    assert offer(memory, 20, 22) == [15, 16, 17, 18, 19, 20, 21]
+    assert set(memory.get_data(11)[1].tolist()) == set(memory.labels[:7].tolist())  # blank slots are not drawn
+    saved = copy.deepcopy(memory.state_dict())
+    expected = offer(memory, 22, 26)
+    assert expected == [15, 16, 17, 18, 19, 25, 21, 22, 23, 24]
+    resumed = RingMemory(11, 2, device, torch.Generator())
+    resumed.load_state_dict(saved)
+    assert offer(resumed, 22, 26) == expected
+    resumed.empty()
+    assert len(resumed) == 0 and resumed.is_empty()
+
+
+def test_a_short_task_leaves_no_gap() -> None:
+    memory = RingMemory(10, 2, torch.device("cpu"), torch.Generator())
+    memory.begin_portion(0)
+    offer(memory, 0, 2)
+    memory.begin_portion(1)
+    assert offer(memory, 2, 9) == [0, 1, 7, 8, 4, 5, 6]
+    with pytest.raises(ValueError, match="buffer_size 2 is too small for 3 portions"):
+        RingMemory(2, 3, torch.device("cpu"), torch.Generator())
+
+
+def test_a_memory_that_was_handed_over_keeps_its_past() -> None:
+    memory = RingMemory(6, 3, torch.device("cpu"), torch.Generator())
+    memory.load_state_dict(
+        {"buffer_size": 6, "num_seen_examples": 6, "fields": {"examples": images_of(0, 6), "labels": torch.arange(6)}}
+    )
+    memory.begin_portion(1)
+    assert offer(memory, 6, 7) == [0, 1, 6]
+
+
+def test_memory_holds_the_latest_images_of_each_task(tmp_path: Path, few_anchor_steps: None) -> None:
+    model = build("hal", tmp_path, "--buffer_size", "53")
+    latest: list[torch.Tensor] = []
+    for task in range(5):
+        batches = begin_task(model)[:3]
+        for batch in batches:
+            model.observe(*batch)
+        latest.append(to_uint8(torch.cat([batch[2] for batch in batches])[-10:]).flatten(1))  # ⌊53 / 5⌋
+        stored = model.buffer.examples[: len(model.buffer)].flatten(1)
+        assert len(stored) == 10 * (task + 1)
+        for past, images in enumerate(latest):
+            assert sorted(stored[10 * past : 10 * past + 10].tolist()) == sorted(images.tolist())
+        model.meta_end_task(model.dataset)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_beats_fine_tuning(tmp_path: Path) -> None:
+    def faa(model: str, seed: int, *flags: str) -> float:
+        flags = ("--n_epochs", "2", "--lr", "0.1", *flags)
+        return run(tmp_path / f"{model}{seed}", *flags, model=model, seed=seed)[0]["class_il"]["FAA"]
+
+    gains = [faa("hal", seed, *BUFFER) - faa("sgd", seed) for seed in range(5)]
+    assert sum(gains) / 5 > 28, gains
+
+
+@pytest.mark.parametrize(("memory", "network"), [("ring", [*RESNET, "--batch_size", "70"]), ("reservoir", [])])
+def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
+    memory: str, network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_anchor_steps: None
+) -> None:
+    monkeypatch.setattr(SequentialDigits, "N_CLASSES_PER_TASK", [3, 1, 4, 2])
+    monkeypatch.setattr(SequentialDigits, "N_TASKS", 4)
+    flags = ["--buffer_size", "9", "--n_epochs", "1", "--hal_memory", memory, "-O", "1", *network]
+    _, model, _ = run(tmp_path, *flags, model="hal")
+    assert len(model.buffer) == {"ring": 8, "reservoir": 9}[memory] and uncapturable(model) == []
+    assert model.anchors.isfinite().all() and (model.anchors.flatten(1) != 0).any(1).all()
+
+
+@pytest.mark.parametrize(
+    "flags", [["--lr_scheduler", "cosine"], RESNET, ["--hal_memory", "reservoir"]], ids=["mlp", "resnet", "reservoir"]
+)
+def test_resume_is_exact(flags: list[str], tmp_path: Path, few_anchor_steps: None) -> None:
+    assert_exact_resume(Hal, tmp_path, *BUFFER, *flags, tasks=2)
+
+
+def test_starting_late(tmp_path: Path, few_anchor_steps: None) -> None:
+    """A task that is passed over has stored nothing to fine-tune on."""
+    flags = ["--start_from", "2", "--stop_after", "3", "--n_epochs", "1", *BUFFER]
+    _, model, _ = run(tmp_path, *flags, model="hal")
+    assert len(model.buffer) == 10 and model.buffer.labels[:10].min() >= 4
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--buffer_size 9 leaves each of the 5 tasks less than two .* at least 10$"):
+        build("hal", tmp_path, "--buffer_size", "9")
+    with pytest.raises(UsageError, match=r"^--buffer_size 1 leaves the memory less than two images; use at least 2$"):
+        build("hal", tmp_path, "--buffer_size", "1", "--hal_memory", "reservoir")
+    with pytest.raises(UsageError, match="--task_free 1: hal needs task boundaries"):
+        parse_args(["--model", "hal", *BUFFER, "--task_free", "1"])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "buffer_size"),
+    [
+        ("seq-cifar10", 500),
+        ("seq-cifar10", 2000),
+        ("seq-cifar100", 500),
+        ("seq-cifar100", 2000),
+        ("seq-tinyimg", 2000),
+        ("seq-tinyimg", 5000),
+    ],
+)
+def test_presets(dataset: str, buffer_size: int) -> None:
+    flags = ["--model", "hal", "--dataset", dataset, "--buffer_size", str(buffer_size)]
+    for config in ("best", "default"):
+        args = parse_args([*flags, "--model_config", config])
+        assert (args.lr, args.hal_lambda, args.beta, args.gamma) == (0.03, 0.1, 0.3, 0.1)
+        assert (args.hal_memory, args.hal_finetune) == ("ring", "epoch")
