@@ -1,0 +1,193 @@
+"""Gradient Coreset Replay: the memory is a weighted subset whose gradient approximates that of all the data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.utils.continual_model import ContinualModel
+from models.utils.gcr_memory import CandidateReservoir, Examples, choose, join
+from models.utils.gcr_selection import logit_gradients, select
+from models.utils.rehearsal import make_buffer
+from utils.args import ArgumentParser, add_rehearsal_args, number
+from utils.augmentations import to_unit_float
+from utils.modes import network_mode
+
+CHUNK = 256  # images per forward pass at the end of a task
+
+
+class Gcr(ContinualModel):
+    """Gradient Coreset Replay (Tiwari et al. 2022), without its optional contrastive term.
+
+        L = CE(f(B)) + α · Σ_R₁ ŵᵢ · mean_C (f(xᵢ) − zᵢ)² + β · Σ_R₂ ŵᵢ · CE(f(xᵢ), yᵢ),    ŵᵢ = wᵢ / Σw
+
+    There are two memories. The coreset (`--buffer_size`, M) has a block of images for each finished task, with logits z
+    and weights w. The candidates (`--candidate_size`, K) are a reservoir over the current task's images that are
+    classified right when they come by (over all its images if there is one epoch only), with w = 1. So memory is
+    M + K images, not M. Of a replay batch, candidates have the share that the current task has among all images
+    presented so far; they are drawn from the first ⌈M/t⌉ slots.
+
+    At the end of task t each old block shrinks to ⌊M/t⌋ of its images, and the new block takes what is free from the
+    candidates. Either is chosen such that, for each class, with g the gradient of β·CE + α·MSE at the last layer,
+
+        ‖Σ_new wᵢgᵢ − Σ_old wᵢgᵢ‖² + λ‖w‖²,  w ≥ 0
+
+    is small: by matching pursuit, with class quotas in proportion to the images. Where too few images get a
+    weight, random ones join with weight 1.
+
+    Ours: these gradients are of un-augmented images in eval mode (the published code augments, and normalises each
+    image by its batch), because they are then functions of the image alone. Old weights are in the target only, so
+    that a block goes on standing for all that it stood for; the published code has them in the gradients of both
+    sums, and forgets them. If the quotas exceed a block, the largest weights stay (there: the smallest).
+    """
+
+    NAME = "gcr"
+    COMPATIBILITY = ["class-il", "task-il"]
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        weight, add = number(float, 0), parser.add_argument
+        add("--alpha", type=weight, required=True, help="weight of the stored logits, α")
+        add("--beta", type=weight, required=True, help="weight of the stored labels, β")
+        add("--ridge", type=number(float, above=0), default=0.5, help="penalty on the coreset's squared weights, λ")
+        add(
+            "--candidate_size",
+            type=number(int, 1),
+            help="images of the current task that are held beside the buffer, to choose from (default: --buffer_size)",
+        )
+        return parser
+
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        args.candidate_size = args.candidate_size or args.buffer_size
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = make_buffer(args, self.device, self.dataset)  # the coreset; `task_labels` are its blocks
+        self.weights = torch.ones(args.buffer_size, device=self.device)
+        self.candidates = CandidateReservoir(args.candidate_size, self.device, self.dataset.streams["gcr"])
+        self.past_presented = 0  # images of finished tasks, once for each time that they were shown
+
+    # -- a step ------------------------------------------------------------------------------------------------
+
+    def observe(
+        self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
+    ) -> dict[str, Tensor]:
+        self.opt.zero_grad()
+        outputs = self.net(inputs)
+        loss_ce = self.loss(outputs, labels)
+        loss_mse = loss_replay = torch.zeros((), device=self.device)
+        stream = Examples(inputs, labels, outputs.detach().float(), torch.zeros(len(labels), device=self.device))
+        if any(self.replay_shares()):
+            replay = self._replay(stream)
+            squares = (self.net(replay.images).float() - replay.logits).square().mean(1)
+            loss_mse = weighted_mean(squares, replay.weights)
+            replay = self._replay(stream)
+            crossed = self.loss(self.net(replay.images), replay.labels, reduction="none")
+            loss_replay = weighted_mean(crossed, replay.weights)
+        loss = loss_ce + self.args.alpha * loss_mse + self.args.beta * loss_replay
+        loss.backward()
+        self.opt.step()
+        self.candidates.offer(self._wanted(outputs, labels), not_aug_inputs, labels, outputs.detach())
+        terms = {"loss": loss, "loss_ce": loss_ce, "loss_mse": loss_mse, "loss_replay": loss_replay}
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _wanted(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        if self.args.n_epochs > 1 or self.args.fitting_mode == "iters":
+            return outputs.argmax(1) == labels
+        return torch.ones_like(labels, dtype=torch.bool)
+
+    def replay_shares(self) -> tuple[int, int]:
+        """How many images of a replay batch are candidates, and how many are from the coreset."""
+        size, new = self.args.minibatch_size, self.candidates.num_seen_examples
+        presented = new + self.past_presented
+        share = size * new // presented if presented else 0
+        n_new = min(share, new, self._candidate_slots())
+        return n_new, min(size - n_new, len(self.buffer))
+
+    def _candidate_slots(self) -> int:
+        """Those in use for replay: of as many as the task's block would have if it ended now."""
+        return min(math.ceil(self.args.buffer_size / (self.current_task + 1)), self.candidates.capacity)
+
+    def _replay(self, stream: Examples) -> Examples:
+        """A batch from both memories.
+
+        Early in a task there may be too few candidates, but only the device knows. Their places are then taken by more
+        of the coreset or, in the first task, by images of the stream, which have weight 0.
+        """
+        n_new, n_past = self.replay_shares()
+        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["gcr"])
+        if len(order):
+            past = self._coreset(order[torch.arange(n_past + n_new) % len(order)])
+        else:
+            past = stream.rows(torch.arange(n_new, device=self.device) % len(stream.labels))
+        if not n_new:
+            return past
+        slots, filled = self.candidates.draw(n_new, self._candidate_slots())
+        images, labels, logits = self.candidates.get_data(0, self.transform, device=self.device, force_indexes=slots)
+        new = Examples(images, labels, logits, torch.ones(n_new, device=self.device))
+        return join(past.rows(slice(n_past)), choose(filled, new, past.rows(slice(n_past, None))))
+
+    def _coreset(self, rows: Tensor) -> Examples:
+        index, images, labels, logits, _ = self.buffer.get_data(
+            0, self.transform, return_index=True, device=self.device, force_indexes=rows
+        )
+        return Examples(images, labels, logits, self.weights[index])
+
+    # -- the coreset -------------------------------------------------------------------------------------------
+
+    def end_task(self, dataset: Any) -> None:
+        """Old blocks shrink, and the candidates become a new one."""
+        blocks, size = {}, self.args.buffer_size
+        if not self.buffer.is_empty():
+            tasks = self.buffer.task_labels[: len(self.buffer)]
+            coreset = Examples(self.buffer.examples, self.buffer.labels, self.buffer.logits, self.weights)
+            for task in tasks.unique().tolist():
+                pool = coreset.rows((tasks == task).nonzero()[:, 0])
+                blocks[task] = self._select(pool, size // (self.current_task + 1))
+        if int(self.candidates.taken):
+            images, labels, logits = self.candidates.content()
+            pool = Examples(images, labels, logits, torch.ones(len(labels), device=self.device))
+            blocks[self.current_task] = self._select(pool, size - sum(len(block.labels) for block in blocks.values()))
+        self._store(blocks)
+        # A task that another run has trained (`--start_from`) counts as if it had been trained here.
+        elsewhere = self.args.n_epochs * len(dataset.train_loader.dataset)
+        self.past_presented += self.candidates.num_seen_examples or elsewhere
+        self.candidates.empty()
+
+    def _select(self, pool: Examples, budget: int) -> Examples:
+        """At most so many images of the pool, with the weights that make them stand for all of it."""
+        if budget == 0:
+            return pool.rows(slice(0))
+        outputs, features = self._outputs_and_features(pool.images)
+        deltas = logit_gradients(outputs, pool.labels, pool.logits, self.args.alpha, self.args.beta)
+        rows, weights = select(
+            deltas, features, pool.labels, pool.weights, budget, self.args.ridge, self.dataset.streams["gcr"]
+        )
+        return pool.rows(rows.to(self.device))._replace(weights=weights.to(self.device))
+
+    @torch.no_grad()
+    def _outputs_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Of 8-bit images, in eval mode."""
+        transform = getattr(self, "normalization_transform", to_unit_float)
+        with network_mode(self.net, training=False):
+            parts = [self.net(transform(x), returnt="both") for x in images.split(CHUNK)]
+        outputs, features = zip(*parts, strict=True)
+        return torch.cat(outputs), torch.cat(features)
+
+    def _store(self, blocks: dict[int, Examples]) -> None:
+        """Let the coreset consist of these blocks."""
+        self.buffer.empty()
+        for task, (images, labels, logits, weights) in blocks.items():
+            first = len(self.buffer)
+            self.weights[first : first + len(weights)] = weights
+            self.buffer.add_data(images, labels, logits, task_labels=torch.full_like(labels, task))
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Σ wᵢvᵢ / Σw; 0 if there is no weight."""
+    return (weights * values).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)

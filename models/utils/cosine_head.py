@@ -1,0 +1,30 @@
+"""A classifier that sees only angles."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+EPS = 1e-12  # below this length a vector counts as zero, whose direction is 0 instead of NaN
+
+
+def direction(x: Tensor) -> Tensor:
+    """x / ‖x‖ along the last dimension."""
+    return F.normalize(x, dim=-1, eps=EPS)
+
+
+class CosineHead(nn.Module):
+    """logits = s · cos(x, w_c) for each class c, without bias; the scale s is learnt, from 1.
+
+    It takes the place of a linear layer and keeps its weights: their directions are the classes' first ones.
+    """
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight = nn.Parameter(linear.weight.detach().clone())
+        self.scale = nn.Parameter(torch.ones_like(self.weight[0, 0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * F.linear(direction(x), direction(self.weight))

@@ -1,0 +1,94 @@
+"""A reservoir of images that only the device knows to be wanted, and batches mixed from two memories."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from utils.augmentations import to_device
+from utils.buffer import Buffer
+
+
+class Examples(NamedTuple):
+    """Images with what is known about each of them."""
+
+    images: Tensor
+    labels: Tensor
+    logits: Tensor
+    weights: Tensor
+
+    def rows(self, index: Tensor | slice) -> Examples:
+        return Examples(*(field[index] for field in self))
+
+
+def join(*parts: Examples) -> Examples:
+    return Examples(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
+
+
+def choose(mask: Tensor, yes: Examples, no: Examples) -> Examples:
+    """Row by row from one or the other, without asking the host which."""
+    return Examples(*(torch.where(_like(mask, a), a, b) for a, b in zip(yes, no, strict=True)))
+
+
+def _like(mask: Tensor, field: Tensor) -> Tensor:
+    return mask.view(-1, *[1] * (field.dim() - 1))
+
+
+class CandidateReservoir(Buffer):
+    """A uniform random sample of the wanted images among all that are offered.
+
+    Which images are wanted is a mask on the device, so `taken`, the number of them, stays there too: nothing waits
+    for a GPU. `num_seen_examples` counts all that are offered. The last row is no slot: `index_copy_` writes there,
+    as zeros, what is not kept.
+    """
+
+    def __init__(self, capacity: int, device: torch.device, generator: Generator):
+        super().__init__(capacity + 1, device, generator=generator, image_dtype=torch.uint8)
+        self.capacity = capacity
+        self.taken = torch.zeros((), dtype=torch.int64, device=self.device)
+
+    @torch.no_grad()
+    def offer(self, wanted: Tensor, examples: Tensor, labels: Tensor, logits: Tensor) -> None:
+        """Wanted image n (from 0) goes to slot n while there is one, later ones to a slot drawn from {0..n}."""
+        if not hasattr(self, "examples"):
+            self.init_tensors(examples, labels, logits)
+        draws = torch.empty(len(labels), dtype=torch.int64).random_(generator=self.generator)
+        n = (self.taken + wanted.cumsum(0) - 1).clamp(min=0)
+        slots = torch.where(n < self.capacity, n, to_device(draws, self.device) % (n + 1))
+        slots = torch.where(wanted & (slots < self.capacity), slots, self.capacity)
+        overwritten = (slots[:, None] == slots).triu(1).any(1)  # by a later one; a GPU would take either
+        slots = torch.where(overwritten, self.capacity, slots)
+        kept = slots < self.capacity
+        for name, value in {"examples": examples, "labels": labels, "logits": logits}.items():
+            self._write(name, torch.where(_like(kept, value), value, 0), slots)
+        self.taken += wanted.sum()
+        self.num_seen_examples += len(labels)
+
+    def draw(self, count: int, first: int) -> tuple[Tensor, Tensor]:
+        """`count` random slots out of the first `first`, none twice; and which of them are filled.
+
+        Filled ones come first, so that there are empty ones only if there are not enough others.
+        """
+        order = to_device(torch.randperm(first, generator=self.generator), self.device)
+        keys = torch.where(torch.arange(first, device=self.device) < self.taken, order, -1)
+        values, slots = keys.topk(count)
+        return slots, values >= 0
+
+    def content(self) -> list[Tensor]:
+        """Images, labels and logits in the filled slots; waits for the device."""
+        filled = min(int(self.taken), self.capacity)
+        return [getattr(self, name)[:filled] for name in self.used_attributes]
+
+    def empty(self) -> None:
+        super().empty()
+        self.taken.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"taken": self.taken}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        taken = int(state["taken"])  # `empty`, which the line below calls, would set it to 0 if it is the same tensor
+        super().load_state_dict(state)
+        self.taken.fill_(taken)

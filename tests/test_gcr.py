@@ -1,0 +1,502 @@
+"""GCR: the choice of a coreset against slow twins, its two memories, the weighted loss, and exact resume."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import run
+from method_helpers import RESNET, assert_exact_resume, begin_task, build
+from torch import Tensor, nn
+
+from datasets.seq_digits import SequentialDigits
+from models.gcr import Gcr, weighted_mean
+from models.utils.gcr_memory import CandidateReservoir, Examples
+from models.utils.gcr_selection import class_quotas, gram_matrix, logit_gradients, matching_pursuit, select
+from utils.augmentations import to_uint8
+from utils.errors import UsageError
+from utils.parse import parse_args
+from utils.state import uncapturable
+
+BUFFER = ["--buffer_size", "50"]
+
+
+def random(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def test_gram_matrix_is_that_of_the_last_layers_gradients() -> None:
+    """One backward pass for each image, through weight and bias, against the closed form."""
+    n, classes, width, alpha, beta = 6, 4, 5, 0.3, 0.7
+    head = nn.Linear(width, classes).double()
+    features = torch.randn(n, width, generator=random(), dtype=torch.float64)
+    stored = torch.randn(n, classes, generator=random(1), dtype=torch.float64)
+    labels = torch.tensor([0, 3, 1, 1, 2, 0])
+    gradients = []
+    for phi, z, label in zip(features, stored, labels, strict=True):
+        output = head(phi)
+        loss = beta * -output.log_softmax(0)[label] + alpha * sum((output[c] - z[c]) ** 2 for c in range(4)) / 4
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(head.parameters()))]))
+    explicit = torch.stack(gradients)
+    deltas = logit_gradients(head(features).detach(), labels, stored, alpha, beta)
+    torch.testing.assert_close(gram_matrix(deltas, features), explicit @ explicit.T)
+    torch.testing.assert_close(deltas, explicit[:, -4:])  # the bias's part
+
+
+def projected_gradient(gram: Tensor, target: Tensor, ridge: float) -> Tensor:
+    """min ‖Σ wᵢgᵢ − g‖² + ridge·‖w‖² over w ≥ 0, slowly; of many problems at once."""
+    w, step = torch.zeros_like(target), 1 / (torch.linalg.matrix_norm(gram, 2)[:, None] + ridge)
+    for _ in range(5000):
+        w = (w - step * ((gram @ w[..., None])[..., 0] + ridge * w - target)).clamp(min=0)
+    return w
+
+
+def test_at_full_budget_it_is_non_negative_ridge_regression() -> None:
+    """Half of the problems ask for a weighted sum of the gradients, half for anything: many weights are 0 then."""
+    atoms = torch.randn(40, 15, 9, generator=random(), dtype=torch.float64) + 0.2
+    weights = 3 * torch.rand(40, 15, generator=random(1), dtype=torch.float64)
+    goals = torch.randn(40, 9, generator=random(2), dtype=torch.float64)
+    goals[:20] = (weights[:20, None] @ atoms[:20])[:, 0]
+    grams, targets = atoms @ atoms.mT, (atoms @ goals[..., None])[..., 0]
+    found = torch.stack([matching_pursuit(gram, target, 15, 0.5) for gram, target in zip(grams, targets, strict=True)])
+    torch.testing.assert_close(found, projected_gradient(grams, targets, 0.5), atol=1e-8, rtol=1e-6)
+    zeros = (found == 0).sum(1)
+    assert (zeros[:20] == 0).sum() > 2 and (zeros[20:] > 3).sum() > 10
+
+
+def test_matching_pursuit_step_by_step() -> None:
+    """Each budget: the solution of its support, positive; the first item has the highest correlation; errors fall."""
+    atoms = torch.randn(40, 60, generator=random(), dtype=torch.float64) + 0.2
+    gram = atoms @ atoms.T
+    target = gram.sum(1)
+    errors = []
+    for budget in range(1, 41):
+        w = matching_pursuit(gram, target, budget, 0.5)
+        support = w.nonzero()[:, 0]
+        assert len(support) == budget and (w >= 0).all()
+        if budget == 1:
+            assert support.item() == target.argmax()
+        block = gram[support][:, support] + 0.5 * torch.eye(budget, dtype=torch.float64)
+        torch.testing.assert_close(w[support], torch.linalg.solve(block, target[support]))
+        errors.append(float((w @ atoms - atoms.sum(0)).square().sum() + 0.5 * w.square().sum()))
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_a_weight_that_would_become_negative_leaves() -> None:
+    """g₀ correlates most with either goal, but to reach the second one g₂ would need it subtracted."""
+    atoms = torch.tensor([[4.0, 4.0], [1.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    gram, goal = atoms @ atoms.T, torch.tensor([2.0, 5.0], dtype=torch.float64)
+    alone = matching_pursuit(gram, atoms @ goal, 1, 1e-9)
+    both = matching_pursuit(gram, atoms @ goal, 2, 1e-9)
+    assert alone.nonzero().tolist() == [[0]] and alone[0].item() == pytest.approx(28 / 32)
+    torch.testing.assert_close(both, torch.tensor([0.125, 0.0, 1.5], dtype=torch.float64), atol=1e-6, rtol=1e-6)
+    goal = torch.tensor([1.0, 5.0], dtype=torch.float64)  # beyond g₂, seen from g₀
+    both = matching_pursuit(gram, atoms @ goal, 2, 1e-9)
+    torch.testing.assert_close(both, torch.tensor([0.0, 0.0, 1.6], dtype=torch.float64), atol=1e-6, rtol=1e-6)
+
+
+def test_the_coreset_is_better_than_chance() -> None:
+    """‖Σ wᵢgᵢ − Σ gᵢ‖ of 12 of 60 images, against the mean over random ones of weight 5, the unbiased choice."""
+    deltas = torch.randn(60, 5, generator=random(), dtype=torch.float64) + 0.5
+    features = torch.rand(60, 16, generator=random(1)).double()
+    gram, labels = gram_matrix(deltas, features), torch.zeros(60, dtype=torch.int64)
+
+    def error(w: Tensor) -> float:
+        left = w - 1
+        return float(left @ gram @ left) ** 0.5
+
+    def sparse(rows: Tensor, values: Any) -> Tensor:
+        w = torch.zeros(60, dtype=torch.float64)
+        w[rows] = values
+        return w
+
+    rows, weights = select(deltas, features, labels, torch.ones(60), 12, 0.5, random())
+    assert len(rows) == len(set(rows.tolist())) == 12
+    chance = [error(sparse(torch.randperm(60, generator=random(seed))[:12], 5.0)) for seed in range(50)]
+    assert error(sparse(rows, weights.double())) < 0.5 * statistics.mean(chance)
+    assert error(sparse(rows, weights.double())) < min(chance)
+
+
+def test_quotas_by_hand() -> None:
+    counts = torch.tensor([10, 0, 30, 20])
+    assert class_quotas(counts, 12).tolist() == [2, 0, 6, 4]
+    assert class_quotas(counts, 10).tolist() == [2, 0, 5, 3]  # 1.67, 5, 3.33: the largest remainder is rounded up
+    assert class_quotas(counts, 2).tolist() == [1, 0, 1, 1]  # at least one
+    assert class_quotas(torch.tensor([1, 99]), 20).tolist() == [1, 19]
+    assert class_quotas(counts, 60).tolist() == [10, 0, 30, 20]
+    assert class_quotas(torch.tensor([3, 3]), 4).tolist() == [2, 2]
+
+
+def test_surplus_and_shortfall() -> None:
+    """Orthogonal gradients of lengths 1, 2, 3 in three classes, weights 4, 1, 1: w = l²·weight / (l² + λ)."""
+    deltas = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    features, labels, old = torch.zeros(3, 2), torch.arange(3), torch.tensor([4.0, 1.0, 1.0])
+    rows, weights = select(deltas, features, labels, old, 3, 0.5, random())
+    assert rows.tolist() == [0, 1, 2]
+    torch.testing.assert_close(weights, torch.tensor([4 / 1.5, 4 / 4.5, 9 / 9.5]))
+    rows, weights = select(deltas, features, labels, old, 2, 0.5, random())  # a quota of one for each of the three
+    assert rows.tolist() == [0, 2]
+    torch.testing.assert_close(weights, torch.tensor([4 / 1.5, 9 / 9.5]))
+
+    deltas[0] = 0  # nothing to gain from it: it joins only to fill up
+    for seed in range(3):
+        rows, weights = select(deltas, features, labels, old, 3, 0.5, random(seed))
+        assert rows.tolist() == [0, 1, 2] and weights[0] == 1
+    chosen = set()
+    for seed in range(20):
+        rows, weights = select(
+            torch.zeros(9, 3), torch.zeros(9, 2), labels.repeat(3), torch.ones(9), 4, 0.5, random(seed)
+        )
+        assert len(rows) == 4 and (weights == 1).all()
+        chosen |= set(rows.tolist())
+    assert chosen == set(range(9))
+
+
+# -- candidates --------------------------------------------------------------------------------------------------------
+
+
+def offer(reservoir: CandidateReservoir, numbers: Tensor, wanted: Tensor) -> None:
+    """Images of one pixel, whose value, label and logit are a number."""
+    images = (numbers / 255).view(-1, 1, 1, 1).to(reservoir.device)
+    reservoir.offer(
+        wanted.to(images.device), images, numbers.to(images.device), numbers.to(images.device)[:, None] + 0.5
+    )
+
+
+def test_reservoir_is_the_slow_one_over_the_wanted_images(device: torch.device) -> None:
+    wanted = torch.rand(120, generator=random(5)) < 0.4
+    draws = torch.cat([torch.empty(30, dtype=torch.int64).random_(generator=g) for g in [random(3)] for _ in range(4)])
+    slow: list[int] = []
+    for number, (want, draw) in enumerate(zip(wanted.tolist(), draws.tolist(), strict=True)):
+        n = int(wanted[:number].sum())
+        if want and n < 10:
+            slow.append(number)
+        elif want and draw % (n + 1) < 10:
+            slow[draw % (n + 1)] = number
+    assert len(slow) == 10 and slow != wanted.nonzero()[:10, 0].tolist()
+    reservoir = CandidateReservoir(10, device, random(3))
+    for numbers in torch.arange(120).split(30):
+        offer(reservoir, numbers, wanted[numbers])
+    images, labels, logits = reservoir.content()
+    assert labels.tolist() == images.flatten().tolist() == slow
+    assert (logits[:, 0] - 0.5).tolist() == slow
+    assert reservoir.taken == wanted.sum() and reservoir.num_seen_examples == 120
+    assert not reservoir.examples[10].any() and not reservoir.logits[10].any()  # the row for what is not kept
+    reservoir.empty()
+    assert reservoir.taken == 0 and reservoir.is_empty()
+
+
+def test_reservoir_is_uniform() -> None:
+    counts = torch.zeros(40)
+    wanted = torch.arange(40) % 2 == 0
+    for seed in range(400):
+        reservoir = CandidateReservoir(5, torch.device("cpu"), random(seed))
+        for numbers in torch.arange(40).split(16):
+            offer(reservoir, numbers, wanted[numbers])
+        counts[reservoir.content()[1]] += 1
+    assert (counts[1::2] == 0).all() and counts.sum() == 2000
+    assert (counts[::2] - 100).abs().max() < 5 * (400 * 0.25 * 0.75) ** 0.5
+
+
+def test_draws_take_filled_slots_of_the_first_ones() -> None:
+    reservoir = CandidateReservoir(20, torch.device("cpu"), random())
+    offer(reservoir, torch.arange(30), torch.arange(30) < 6)
+    seen = set()
+    for _ in range(60):
+        slots, filled = reservoir.draw(4, 9)
+        assert len(set(slots.tolist())) == 4 and filled.all() and slots.max() < 6
+        seen |= set(slots.tolist())
+        assert reservoir.draw(4, 3 + 1)[0].max() < 4
+        slots, filled = reservoir.draw(8, 9)
+        assert filled.tolist() == [True] * 6 + [False] * 2
+        assert set(slots[:6].tolist()) == set(range(6)) and set(slots[6:].tolist()) <= {6, 7, 8}
+    assert seen == set(range(6))
+
+
+def test_candidates_are_classified_right_and_of_this_task(tmp_path: Path) -> None:
+    model = build("gcr", tmp_path, *BUFFER, "--n_epochs", "2", "--candidate_size", "20", "--lr", "0.2")
+    for task in range(2):
+        batches, right = begin_task(model), []
+        assert model.candidates.is_empty() and model.candidates.taken == 0
+        for inputs, labels, not_aug_inputs in batches:
+            outputs = copy.deepcopy(model.net)(inputs).detach()  # train mode, before the step
+            model.observe(inputs, labels, not_aug_inputs)
+            hit = outputs.argmax(1) == labels
+            right += list(zip(to_uint8(not_aug_inputs[hit]), labels[hit], outputs[hit], strict=True))
+        assert 20 < len(right) < len(model.dataset.train_loader.dataset) == model.candidates.num_seen_examples
+        assert model.candidates.taken == len(right)
+        images, labels, logits = model.candidates.content()
+        assert len(labels) == 20 and (labels // 2 == task).all() and (logits.argmax(1) == labels).all()
+        for image, label, z in zip(images, labels, logits, strict=True):
+            assert any(torch.equal(image, x) and label == y and torch.allclose(z, f, atol=1e-5) for x, y, f in right)
+        model.meta_end_task(model.dataset)
+
+    single = build("gcr", tmp_path, *BUFFER, "--n_epochs", "1")
+    single.observe(*begin_task(single)[0])
+    assert single.candidates.taken == 32  # no second chance: all are wanted
+
+
+# -- a step ------------------------------------------------------------------------------------------------------------
+
+
+def test_weighted_mean() -> None:
+    values = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    assert weighted_mean(values, torch.tensor([1.0, 3.0, 0.0])).item() == 1.75
+    nothing = weighted_mean(values, torch.zeros(3))
+    nothing.backward()
+    assert nothing == 0 and values.grad is not None and (values.grad == 0).all()
+
+
+def record_replays(model: Gcr) -> list[Examples]:
+    found: list[Examples] = []
+    replay = model._replay
+    model._replay = lambda stream: found.append(replay(stream)) or found[-1]  # type: ignore
+    return found
+
+
+def train_task(model: Gcr, steps: int = 9) -> None:
+    for batch in begin_task(model)[:steps]:
+        model.observe(*batch)
+
+
+def test_step_is_the_gradient_of_the_weighted_terms(device: torch.device, tmp_path: Path) -> None:
+    flags = ["--alpha", "0.3", "--beta", "0.7", "--device", device.type, "--n_epochs", "1"]
+    model = build("gcr", tmp_path, *BUFFER, *RESNET, *flags)
+    first = model.observe(*begin_task(model)[0])
+    assert (first["loss"], first["loss_mse"], first["loss_replay"]) == (first["loss_ce"], 0, 0)  # nothing is stored
+    model.meta_end_task(model.dataset)
+    batches = begin_task(model)
+    for batch in batches[:3]:
+        model.observe(*batch)
+    inputs, labels, _ = batches[3]
+    net, replays = copy.deepcopy(model.net), record_replays(model)
+    terms = model.observe(*batches[3])
+    (images1, _, stored, w1), (images2, labels2, _, w2) = replays
+    assert len(set(w1.tolist())) > 2 and not torch.equal(images1, images2)
+
+    outputs, outputs1, outputs2 = net(inputs), net(images1), net(images2)
+    squares = [sum((outputs1[i, c] - stored[i, c]) ** 2 for c in range(10)) / 10 for i in range(len(w1))]
+    crossed = [-outputs2[i].log_softmax(0)[y] for i, y in enumerate(labels2)]
+    expected = {
+        "loss_ce": torch.stack([-outputs[i].log_softmax(0)[y] for i, y in enumerate(labels)]).mean(),
+        "loss_mse": sum(w * s for w, s in zip(w1, squares, strict=True)) / w1.sum(),
+        "loss_replay": sum(w * c for w, c in zip(w2, crossed, strict=True)) / w2.sum(),
+    }
+    expected["loss"] = expected["loss_ce"] + 0.3 * expected["loss_mse"] + 0.7 * expected["loss_replay"]
+    assert terms.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(terms[name], value.detach(), msg=name)
+        assert not terms[name].requires_grad
+    gradients = torch.autograd.grad(expected["loss"], list(net.parameters()))
+    for new, old, gradient in zip(model.net.parameters(), net.parameters(), gradients, strict=True):
+        assert torch.allclose(new, old - 0.03 * gradient, atol=1e-6)
+    for name, value in model.net.named_buffers():
+        assert torch.allclose(value, dict(net.named_buffers())[name]), name
+
+
+@pytest.mark.parametrize(
+    ("task", "past", "new", "stored", "expected"),
+    [
+        (0, 0, 0, 0, (0, 0)),
+        (0, 0, 20, 0, (20, 0)),  # no more than there were
+        (0, 0, 500, 0, (32, 0)),
+        (1, 1000, 0, 100, (0, 32)),
+        (1, 1000, 31, 100, (0, 32)),  # ⌊32 · 31 / 1031⌋
+        (1, 1000, 1000, 100, (16, 16)),
+        (3, 900, 300, 100, (8, 24)),
+        (3, 900, 9000, 100, (25, 7)),  # ⌊32 · 10/11⌋ = 29, but a quarter of the slots are 25
+        (1, 1000, 1000, 5, (16, 5)),
+    ],
+)
+def test_replay_shares(task: int, past: int, new: int, stored: int, expected: Any, tmp_path: Path) -> None:
+    model = build("gcr", tmp_path, "--buffer_size", "100")
+    model._current_task, model.past_presented = task, past
+    model.candidates.num_seen_examples, model.buffer.num_seen_examples = new, stored
+    assert model.replay_shares() == expected
+
+
+def fill(model: Gcr, coreset: int, candidates: int) -> None:
+    """Coreset: labels 0, weights 2, 3, …; candidates: labels 1, among 500 presentations."""
+    images = torch.rand(500, 1, 8, 8, generator=random())
+    zeros = torch.zeros(500, dtype=torch.int64)
+    if coreset:
+        model.buffer.add_data(images[:coreset], zeros[:coreset], torch.zeros(coreset, 10), task_labels=zeros[:coreset])
+        model.weights[:coreset] = torch.arange(coreset) + 2.0
+        model.past_presented = 500
+    model.candidates.offer(torch.arange(500) < candidates, images, zeros + 1, torch.ones(500, 10))
+
+
+def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
+    stream = Examples(torch.full((20, 1, 8, 8), 9.0), torch.full((20,), 7), torch.zeros(20, 10), torch.zeros(20))
+    for coreset, candidates, old, new in [(60, 40, 16, 16), (60, 5, 27, 5), (60, 0, 32, 0), (20, 0, 32, 0)]:
+        model = build("gcr", tmp_path / f"{coreset} {candidates}", "--buffer_size", "64")
+        model._current_task = 1
+        fill(model, coreset, candidates)
+        assert model.replay_shares() == (16, 16)
+        batch = model._replay(stream)
+        past = batch.labels == 0
+        assert (int(past.sum()), int((batch.labels == 1).sum())) == (old, new)
+        assert (batch.weights[~past] == 1).all() and (batch.logits[~past] == 1).all()
+        drawn = batch.weights[past]
+        assert drawn.min() >= 2 and len(drawn.unique()) == min(old, coreset)  # distinct where there are enough
+        rows = (drawn - 2).long()
+        expected = (model.buffer.examples[rows].float() / 255 - 0.3058) / 0.3764
+        torch.testing.assert_close(batch.images[past], expected)
+
+    model = build("gcr", tmp_path / "first", "--buffer_size", "64")
+    for candidates, replayed in [(0, 0), (5, 5), (500, 32)]:
+        model.candidates.empty()
+        fill(model, 0, candidates)
+        batch = model._replay(stream)
+        assert len(batch.labels) == 32 and (batch.labels == 1).sum() == replayed == batch.weights.sum()
+        assert (batch.images[batch.labels == 7] == 9).all()  # without weight, but real images for BatchNorm
+
+
+# -- the coreset -------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_after_each_task(tmp_path: Path) -> None:
+    """M = 23: ⌊23 / t⌋ of each old task, the new one has the rest. What stays is what was there."""
+    model = build("gcr", tmp_path, "--buffer_size", "23", "--n_epochs", "1")
+    before: dict[int, set[Any]] = {}
+    for task, sizes in enumerate([[23], [11, 12], [7, 7, 9], [5, 5, 5, 8], [4, 4, 4, 4, 7]]):
+        train_task(model, steps=2)
+        candidates = {tuple(image.flatten().tolist()) for image in model.candidates.content()[0]}
+        model.meta_end_task(model.dataset)
+        buffer = model.buffer
+        assert buffer.task_labels.bincount().tolist() == sizes and len(buffer) == 23
+        assert torch.equal(buffer.labels // 2, buffer.task_labels)
+        assert buffer.examples.dtype == torch.uint8 and (model.weights > 0).all()
+        before[task] = candidates
+        for old in range(task + 1):
+            images = {tuple(x.flatten().tolist()) for x in buffer.examples[buffer.task_labels == old]}
+            assert images <= before[old]
+            before[old] = images
+        assert model.candidates.is_empty() and model.past_presented == 64 * (task + 1)
+
+
+def test_what_the_end_of_a_task_computes(tmp_path: Path) -> None:
+    """Gradients in eval mode, of un-augmented images; targets have the weights until now; the network stays."""
+    model = build("gcr", tmp_path, "--buffer_size", "20", *RESNET, "--n_epochs", "1", "--alpha", "0.3")
+    train_task(model, steps=4)
+    model.meta_end_task(model.dataset)
+    pool = Examples(*(field.clone() for field in (model.buffer.examples, model.buffer.labels, model.buffer.logits)),
+                    model.weights.clone())  # fmt: skip
+    train_task(model, steps=4)
+    model.net.layer4.eval()  # modules may be in different modes
+    net = copy.deepcopy(model.net)
+    model.meta_end_task(model.dataset)
+    for name, value in model.net.state_dict().items():
+        assert torch.equal(value, net.state_dict()[name]), name
+    assert [m.training for m in model.net.modules()] == [m.training for m in net.modules()]
+
+    images = (pool.images.float() / 255 - 0.3058) / 0.3764
+    outputs, features = net.eval()(images, returnt="both")
+    deltas = logit_gradients(outputs.detach(), pool.labels, pool.logits, 0.3, 0.5)
+    counts, expected = pool.labels.bincount(), {}
+    for label, quota in enumerate(class_quotas(counts, 10).tolist()):
+        rows = (pool.labels == label).nonzero()[:, 0]
+        gram = gram_matrix(deltas[rows], features[rows].detach())
+        found = matching_pursuit(gram, gram @ pool.weights[rows].double(), quota, 0.5)
+        for row, weight in zip(rows.tolist(), found.tolist(), strict=True):
+            if weight:
+                expected[tuple(pool.images[row].flatten().tolist())] = weight
+    assert len(expected) == 10
+    assert len(set(pool.weights.tolist())) > 10  # which are no longer 1
+    for image, weight in zip(model.buffer.examples[:10], model.weights[:10], strict=True):
+        assert weight.item() == pytest.approx(expected[tuple(image.flatten().tolist())], rel=1e-3)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [[], [*RESNET, "--batch_size", "70", "-O", "1"]], ids=["mlp", "resnet"])
+def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
+    network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SequentialDigits, "N_CLASSES_PER_TASK", [3, 1, 4, 2])
+    monkeypatch.setattr(SequentialDigits, "N_TASKS", 4)
+    _, model, _ = run(tmp_path, "--buffer_size", "3", "--n_epochs", "2", *network, model="gcr")
+    assert model.buffer.task_labels[: len(model.buffer)].tolist() == [3, 3, 3]  # ⌊3 / 4⌋ = 0 of past tasks
+    assert uncapturable(model) == []
+
+
+def test_a_task_without_candidates(tmp_path: Path) -> None:
+    model = build("gcr", tmp_path, *BUFFER, "--n_epochs", "2")
+    for task in range(3):
+        batch = begin_task(model)[0]
+        if task != 1:
+            with torch.no_grad():
+                model.net.classifier.bias[:] = torch.where(torch.arange(10) == 9, 99.0, 0.0)  # always wrong
+            assert model.observe(*batch)["loss"].isfinite()
+        model.meta_end_task(model.dataset)
+        assert model.buffer.is_empty()
+    model.observe(*begin_task(model)[0])
+
+
+def test_a_coreset_from_another_run_is_replayed(tmp_path: Path) -> None:
+    flags = [*BUFFER, "--n_epochs", "1"]
+    run(tmp_path / "first", *flags, "--stop_after", "2", "--savecheck", "last", "--checkpoint_path", str(tmp_path),
+        model="gcr")  # fmt: skip
+    (path,) = tmp_path.glob("*.pt")
+    more = ["--start_from", "2", "--stop_after", "3", "--loadcheck", str(path)]
+    _, model, _ = run(tmp_path / "second", *flags, *more, model="gcr")
+    assert model.buffer.task_labels.bincount().tolist() == [16, 16, 18]
+    sizes = [len(model.dataset._splits.train.subset(model.dataset._splits.train.targets // 2 == k)) for k in range(3)]
+    assert model.past_presented == sum(sizes)
+
+
+def test_resume_is_exact(tmp_path: Path) -> None:
+    assert_exact_resume(Gcr, tmp_path, *BUFFER, "--candidate_size", "30", "--fitting_mode", "iters", "--n_iters", "9")
+    assert_exact_resume(
+        Gcr, tmp_path / "resnet", *BUFFER, *RESNET, "--fitting_mode", "iters", "--n_iters", "9", tasks=2
+    )
+
+
+def test_it_beats_fine_tuning(tmp_path: Path) -> None:
+    flags, gains = ["--n_epochs", "2", "--lr", "0.1"], []
+    for seed in range(5):
+        sgd, _, _ = run(tmp_path / f"sgd{seed}", *flags, model="sgd", seed=seed)
+        gcr, _, _ = run(tmp_path / f"gcr{seed}", *flags, "--buffer_size", "100", model="gcr", seed=seed)
+        gains.append(gcr["class_il"]["FAA"] - sgd["class_il"]["FAA"])
+    assert statistics.mean(gains) > 30
+
+
+COLUMNS = [
+    ("cifar10", 500),
+    ("cifar10", 2000),
+    ("cifar100", 500),
+    ("cifar100", 2000),
+    ("tinyimg", 2000),
+    ("tinyimg", 5000),
+]
+
+
+@pytest.mark.parametrize(("dataset", "size"), COLUMNS)
+def test_presets(dataset: str, size: int) -> None:
+    flags = ["--model", "gcr", "--dataset", f"seq-{dataset}", "--buffer_size", str(size)]
+    for section in ("default", "best"):
+        args = parse_args([*flags, "--model_config", section])
+        assert (args.lr, args.alpha, args.beta, args.ridge, args.candidate_size) == (0.03, 0.1, 0.5, 0.5, size)
+    assert parse_args([*flags, "--candidate_size", "70"]).candidate_size == 70
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--task_free", "1"], "--task_free 1: gcr needs task boundaries"),
+        (["--ridge", "0"], "--ridge: 0 is out of range: it must be greater than 0"),
+        (["--candidate_size", "0"], "--candidate_size: 0 is out of range"),
+        (["--alpha", "-1"], "--alpha: -1 is out of range"),
+    ],
+)
+def test_refusals(flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_args(["--model", "gcr", *BUFFER, *flags])
