@@ -263,7 +263,6 @@ def _validate(args: Namespace) -> None:
     dataset = datasets.get_dataset_class(args)
     n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
     order = args.custom_class_order
-    needs_boundaries = "general-continual" not in models.get_model_class(args).COMPATIBILITY
     problems = [
         (
             order and sorted(order) != list(range(n_classes)),
@@ -286,10 +285,6 @@ def _validate(args: Namespace) -> None:
         (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
-            args.task_free and needs_boundaries,
-            f"--task_free 1: {args.model} needs task boundaries (its COMPATIBILITY lacks 'general-continual')",
-        ),
-        (
             args.resume and args.overwrite,
             "--resume goes on with a run and --overwrite throws it away; give one of them",
         ),
@@ -301,9 +296,14 @@ def _validate(args: Namespace) -> None:
 
 def _check_by_model(args: Namespace) -> None:
     """What only the model knows about its flags."""
-    check = getattr(models.get_model_class(args), "check_args", None)
+    model = models.get_model_class(args)
+    check = getattr(model, "check_args", None)
     try:
         if check is not None:
             check(args)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if args.task_free and "general-continual" not in model.COMPATIBILITY:
+        raise UsageError(
+            f"--task_free 1: {args.model} needs task boundaries (its COMPATIBILITY lacks 'general-continual')"
+        )

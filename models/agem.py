@@ -1,0 +1,87 @@
+"""Averaged GEM: a step may not increase the loss on a batch from memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.utils.agem_projection import project
+from models.utils.continual_model import ContinualModel
+from models.utils.rehearsal import make_buffer
+from utils.args import ArgumentParser, add_rehearsal_args, number
+
+
+class Agem(ContinualModel):
+    """Averaged Gradient Episodic Memory (Chaudhry et al. 2019).
+
+        g = ∇CE(B),  h = ∇CE(R);  step along g if ⟨g, h⟩ ≥ 0, else along g − (⟨g, h⟩ / ⟨h, h⟩) · h
+
+    g and h are over all parameters; h itself is never followed. R is an augmented batch from memory.
+
+    Memory: at the end of each of the T tasks, M/T of its images, drawn uniformly without replacement. Mammoth stores
+    one mini-batch of each task, whatever M is: `--agem_per_task 32`; should that exceed M, it is a reservoir. Also as
+    in Mammoth, R goes through the network in train mode, by itself: BatchNorm normalises it by its own statistics,
+    and the running ones take it in.
+    """
+
+    NAME = "agem"
+    COMPATIBILITY = ["class-il", "task-il", "domain-il"]
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        parser.add_argument(
+            "--agem_per_task",
+            type=number(int, 1),
+            help="images stored of each task; by default --buffer_size is shared out among all tasks. 32 is Mammoth's, "
+            "whatever --buffer_size",
+        )
+        return parser
+
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        if args.task_free:
+            raise ValueError(f"--task_free 1: {cls.NAME} needs task boundaries to fill its memory; use --model agem_r")
+        if (args.agem_per_task or 0) > args.buffer_size:
+            raise ValueError(
+                f"--agem_per_task {args.agem_per_task}: the memory holds only --buffer_size {args.buffer_size} images"
+            )
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = make_buffer(args, self.device, self.dataset)
+
+    def observe(
+        self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
+    ) -> dict[str, Tensor]:
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        loss_replay = torch.zeros((), device=self.device)
+        if not self.buffer.is_empty():
+            images, targets = self.buffer.get_data(
+                self.args.minibatch_size, transform=self.replay_transform(), device=self.device
+            )
+            loss_replay = self.loss(self.net(images), targets)
+            parameters = [p for p in self.net.parameters() if p.requires_grad]
+            # Not through `.grad`, which holds g: neither gradient is copied.
+            project(parameters, list(torch.autograd.grad(loss_replay, parameters, allow_unused=True)))
+        self.opt.step()
+        return {"loss": loss.detach(), "loss_replay": loss_replay.detach()}
+
+    def replay_transform(self) -> Any:
+        return self.transform
+
+    def images_to_store(self) -> int:
+        """Of the current task. What M/T leaves over goes to the first tasks, one each."""
+        share, rest = divmod(self.args.buffer_size, self.n_tasks)
+        return self.args.agem_per_task or share + (self.current_task < rest)
+
+    def end_task(self, dataset: Any) -> None:
+        images = dataset.train_loader.dataset
+        order = torch.randperm(len(images), generator=self.dataset.streams["agem"])
+        rows = order[: self.images_to_store()].to(images.targets.device)
+        if len(rows):
+            self.buffer.add_data(examples=images.batch(rows), labels=images.targets[rows])
