@@ -35,14 +35,11 @@ WITHOUT_BUFFER = {"sgd", "joint", "aop"}
 Figures = dict[str, Any]
 
 
-def flags(model: str) -> list[str]:
-    # The presets of Dynamic ER ask for another batch size; here all have the same.
+def side(model: str, width: int, *more: str, first_steps: int = FIRST_STEPS) -> Side:
     size = [] if model in WITHOUT_BUFFER else ["--buffer_size", "500"]
-    return ["--model_config", "best", *size]
-
-
-def side(model: str, width: int, *more: str) -> Side:
-    return Side(LEVEL, width, model, *flags(model), *more, first_steps=FIRST_STEPS)
+    # Of random images none would be classified right, and such do not become candidates of GCR in several epochs.
+    epochs = ["--n_epochs", "1"] if model == "gcr" else []
+    return Side(LEVEL, width, model, "--model_config", "best", *size, *epochs, *more, first_steps=first_steps)
 
 
 def periodic_seconds(model: str, width: int, ordinary: Side, step: float, batches: list[Any]) -> float:
@@ -50,7 +47,7 @@ def periodic_seconds(model: str, width: int, ordinary: Side, step: float, batche
     for period in PERIODS:
         m = getattr(ordinary.model.args, period, None)
         if m is not None:
-            always = side(model, width, f"--{period}", "1")
+            always = side(model, width, f"--{period}", "1", first_steps=1)
             times = [always.step(batch) for batch in batches[:PERIODIC_STEPS]]
             return max(0.0, statistics.median(times) - step) / m
     return 0.0

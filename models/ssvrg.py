@@ -1,0 +1,156 @@
+"""Streaming SVRG: the noise of stream and replay batches is cancelled by what the same batches give at a snapshot."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.utils.continual_model import ContinualModel
+from models.utils.dgc_mixin import Batch, Vector, accumulate
+from models.utils.rehearsal import make_buffer, offer_task
+from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
+from utils.augmentations import to_device
+from utils.batch_norm import bn_track_stats
+from utils.modes import network_mode
+
+Parts = list[tuple[float, Batch]]  # batches and their weights
+
+
+class Ssvrg(ContinualModel):
+    """Streaming SVRG (Frostig et al. 2015) in the form of the DGC paper (eq. 9), as a baseline for it.
+
+    θ̃ are the parameters at the start of a stage: at the start of each task, and every m steps. With the full gradients
+    μ̃ = G(memory;θ̃) and ṽ = G(T_t;θ̃), a step on a stream batch X and a replay batch X̄ follows
+
+        v = (1/t) · [g(X;θ) − g(X;θ̃) + ṽ] + ((t−1)/t) · [g(X̄;θ) − g(X̄;θ̃) + μ̃],
+
+    by numbers of images where tasks differ in size (Remark 3.1). The first task has no second part. The memory, a
+    reservoir, takes in a task at its end: during a stage it must stay as it is.
+
+    Ours, where the paper is silent: X and X̄ have forward passes of their own, as g is a gradient of one batch. All
+    terms see augmented images in train mode, and those of a pair the same ones, because v is unbiased only if the
+    g(X;θ̃) have the mean ṽ. Full gradients over un-augmented images in eval mode, as those of DGC (`--ssvrg_full eval`),
+    let a network with BatchNorm diverge. Their batches are as large as those of steps, shuffled, and leave no trace.
+
+    `--ssvrg_current 0` leaves the first correction out; since the paper's time for the first task is ER's, it probably
+    did. Its authors' prototype, ER's gradient plus 0.005·(μ̃ − g(X̄;θ̃)), the two on different kinds of images, is not
+    reproduced.
+    """
+
+    NAME = "ssvrg"
+    COMPATIBILITY = ["class-il", "task-il", "domain-il"]  # a task-free run has no T_t
+
+    @staticmethod
+    def get_parser(parser: ArgumentParser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        parser.add_argument("--ssvrg_m", type=number(int, 1), default=200, help="m, the number of steps of a stage")
+        parser.add_argument(
+            "--ssvrg_current",
+            type=binary_to_boolean_type,
+            default=True,
+            help="0: correct the gradient of the replay batch only, not that of the current task's",
+        )
+        parser.add_argument(
+            "--ssvrg_full",
+            type=choice("train", "eval"),
+            default="train",
+            help="full gradients in train mode over augmented images, as those of batches, or in eval mode over plain "
+            "ones, as those of DGC (diverges with BatchNorm)",
+        )
+        return parser
+
+    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = make_buffer(args, self.device, self.dataset)
+        self.full_transform = self.dataset.get_batch_transform(augment=args.ssvrg_full == "train", stream="ssvrg")
+        self.past_images = 0  # in the training sets of finished tasks
+        self.snapshot: list[nn.Module] = []  # θ̃; in a list, to be no submodule
+        self.full_gradient: Vector = {}  # ṽ/t + μ̃·(t−1)/t
+
+    def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
+        args, past = self.args, self.past_share()
+        parts: Parts = [(1 - past, (inputs, labels))]
+        if past:
+            images, targets = self.buffer.get_data(args.minibatch_size, transform=self.transform, device=self.device)
+            parts.append((past, (images, targets)))
+        corrected = parts if args.ssvrg_current else parts[1:]
+        if corrected and self.task_iteration % args.ssvrg_m == 0:
+            self._begin_stage()
+        self.opt.zero_grad()
+        loss = self._loss(self.net, parts)
+        loss.backward()
+        if corrected:
+            self._correct_gradients(corrected)
+        self.opt.step()
+        return loss.detach()
+
+    def _loss(self, net: nn.Module, parts: Parts) -> Tensor:
+        return torch.stack([weight * self.loss(net(images), labels) for weight, (images, labels) in parts]).sum()
+
+    def past_share(self) -> float:
+        """(t−1)/t, by images."""
+        return self.past_images / (self.past_images + len(self.dataset.train_loader.dataset))
+
+    def _correct_gradients(self, parts: Parts) -> None:
+        """g(X;θ) − g(X;θ̃) + G(θ̃)."""
+        (snapshot,) = self.snapshot
+        with bn_track_stats(snapshot, False):
+            paired = self._loss(snapshot, parts)
+        # A parameter without a gradient is frozen, or not in use; then it has none at θ̃ either.
+        gradients = {name: p.grad for name, p in self.net.named_parameters() if p.grad is not None}
+        held = dict(snapshot.named_parameters())
+        at_snapshot = torch.autograd.grad(paired, [held[name] for name in gradients])
+        torch._foreach_sub_(list(gradients.values()), at_snapshot)
+        torch._foreach_add_(list(gradients.values()), [self.full_gradient[name] for name in gradients])
+
+    # -- the start of a stage ------------------------------------------------------------------------------------
+
+    def _begin_stage(self) -> None:
+        """θ̃ ← θ, and the full gradients there."""
+        if self.snapshot:
+            self.snapshot[0].load_state_dict(self.net.state_dict())
+        else:
+            self.snapshot = [copy.deepcopy(self.net)]
+        past, self.full_gradient = self.past_share(), {}
+        if self.args.ssvrg_current:
+            accumulate(self.full_gradient, self._mean_gradient(self._task_batches()), 1 - past)
+        if past:
+            accumulate(self.full_gradient, self._mean_gradient(self._memory_batches()), past)
+
+    def _mean_gradient(self, batches: Iterable[Batch]) -> Vector:
+        """G(D;θ̃) from batches of a set; the live network stands for θ̃, which it equals now."""
+        parameters = {name: p for name, p in self.net.named_parameters() if p.requires_grad}
+        total, count = {name: torch.zeros_like(p) for name, p in parameters.items()}, 0
+        with network_mode(self.net, training=self.args.ssvrg_full == "train"), bn_track_stats(self.net, False):
+            for images, labels in batches:
+                loss = self.loss(self.net(images), labels)
+                found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+                torch._foreach_add_(list(total.values()), found, alpha=len(labels))
+                count += len(labels)
+        torch._foreach_div_(list(total.values()), count)
+        return total
+
+    def _task_batches(self) -> Iterator[Batch]:
+        task = self.dataset.train_loader.dataset
+        for rows in self._shuffled(len(task), self.args.batch_size):
+            rows = to_device(rows, task.targets.device)
+            yield self.full_transform(task.batch(rows)), task.targets.index_select(0, rows)
+
+    def _memory_batches(self) -> Iterator[Batch]:
+        for rows in self._shuffled(len(self.buffer), self.args.minibatch_size):
+            images, labels = self.buffer.get_data_by_index(rows, self.full_transform, self.device)
+            yield images, labels
+
+    def _shuffled(self, count: int, size: int) -> tuple[Tensor, ...]:
+        """Rows in batches of one size (±1), of all classes: BatchNorm statistics of a single class would be others."""
+        rows = torch.randperm(count, generator=self.dataset.streams["ssvrg"])
+        return rows.tensor_split(math.ceil(count / size))
+
+    def end_task(self, dataset: Any) -> None:
+        offer_task(self.buffer, dataset)
+        self.past_images += len(dataset.train_loader.dataset)
