@@ -60,6 +60,7 @@ def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[s
             raise argparse.ArgumentTypeError(f"{text} is out of range: it must be {words}")
         return value
 
+    convert.metavar = kind.__name__.upper()  # type: ignore[attr-defined]  # what a help text may show
     return convert
 
 
@@ -152,6 +153,11 @@ def mean_gradient(
         count += weight
     torch._foreach_div_(list(total.values()), count)
     return total
+
+
+def shapes(net: nn.Module) -> dict[str, torch.Size]:
+    """By the names in its state: they differ between two networks of which one has grown."""
+    return {name: value.shape for name, value in net.state_dict().items()}
 
 
 def grown(vector: Tensor, like: Tensor) -> Tensor:
@@ -249,6 +255,26 @@ class DgcMixin:
         """w, the weight of the replay batch's cross-entropy in the base's loss; here one mean over both batches."""
         return replayed / (stream + replayed)
 
+    # The next four are for bases whose replay is no draw from the buffer, and for networks that grow.
+
+    def dgc_replay_weight(self) -> Any:
+        """w at this step: a number, or a tensor of no dimension if it lies on the device; None without any x̄."""
+        if len(self._dgc_draws) <= self.DGC_DRAW:
+            return None
+        return self.dgc_weight(len(self._dgc_stream[1]), len(self._dgc_draws[self.DGC_DRAW]))  # type: ignore[index]
+
+    def dgc_replay_batch(self) -> Batch:
+        """x̄ of this step, un-augmented: the rows that the base drew."""
+        return self._dgc_rows(self._dgc_draws[self.DGC_DRAW])
+
+    def dgc_carry(self, vector: Vector) -> Vector:
+        """A vector of the last task, under the names that its parameters have now that a task begins."""
+        return vector
+
+    def dgc_copy(self) -> nn.Module:
+        """A copy of the network to be θ̃; it may share what stays as it is until the next task."""
+        return copy.deepcopy(self.net)
+
     def dgc_direction(self) -> Vector | None:
         """c of the calibrated estimate G(M;θ) + c at this moment, for those who watch; None if there is none yet.
 
@@ -279,9 +305,14 @@ class DgcMixin:
         """c_t = Γ'(t) − G(M_t;θ), or θ̃ ← θ: only now, because the base may just have made the network grow."""
         super().begin_task(dataset)  # type: ignore[misc]
         self._dgc_task_step = 0
-        if not self.args.dgc_alpha or self.args.dgc_estimator == "released":
+        if not self.args.dgc_alpha:
             return
-        if self.args.dgc_estimator == "closed" and self._dgc_past:
+        self._dgc_gamma = self._dgc_like_network(self.dgc_carry(self._dgc_gamma))
+        self._dgc_record = self._dgc_like_network(self.dgc_carry(self._dgc_record))
+        if self.args.dgc_estimator == "released":
+            if self._dgc_snapshot and shapes(self._dgc_snapshot[0]) != shapes(self.net):
+                self._dgc_snapshot = [self.dgc_copy()]  # no other θ̃ has θ's shape; the stage goes on
+        elif self.args.dgc_estimator == "closed" and self._dgc_past:
             self._dgc_calibrator, self._dgc_gamma = self._dgc_gamma_minus_buffer(self.net), {}  # all that is kept
         elif self._dgc_past or self.args.dgc_current:
             self._dgc_take_snapshot()
@@ -360,21 +391,20 @@ class DgcMixin:
         if self.args.dgc_estimator == "released":
             self._dgc_record_difference()
             self._dgc_add(optimizer, self._dgc_gamma, scale)
-        elif self._dgc_past and len(self._dgc_draws) > self.DGC_DRAW:
-            drawn = self._dgc_draws[self.DGC_DRAW]
-            scale *= self.dgc_weight(len(self._dgc_stream[1]), len(drawn))
+        elif self._dgc_past and (weight := self.dgc_replay_weight()) is not None:
+            scale *= weight
             if self.args.dgc_estimator == "closed":
                 self._dgc_add(optimizer, self._dgc_calibrator, scale)
             else:
                 self._dgc_add(optimizer, self._dgc_gamma, scale)
-                self._dgc_add(optimizer, self._dgc_at_snapshot(self._dgc_rows(drawn)), -scale)
+                self._dgc_add(optimizer, self._dgc_at_snapshot(self.dgc_replay_batch()), -scale)
         if self.args.dgc_current:
             share = self._dgc_share_of_task()
             stream = (self._dgc_ready(self._dgc_stream[0]), self._dgc_stream[1])
             self._dgc_add(optimizer, self._dgc_task_gradient, share)
             self._dgc_add(optimizer, self._dgc_at_snapshot(stream), -share)
 
-    def _dgc_add(self, optimizer: Any, vector: Vector, scale: float) -> None:
+    def _dgc_add(self, optimizer: Any, vector: Vector, scale: float | Tensor) -> None:
         """To every trainable parameter of the optimizer; one without a gradient gets the correction as its gradient."""
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         gradients, additions = [], []
@@ -383,8 +413,11 @@ class DgcMixin:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
                 gradients.append(p.grad)
                 additions.append(grown(vector[name], p))
-        if gradients:
-            torch._foreach_add_(gradients, additions, alpha=scale)
+        if not gradients:
+            return
+        if isinstance(scale, Tensor):  # to read it would make the host wait
+            additions, scale = list(torch._foreach_mul(additions, scale)), 1.0
+        torch._foreach_add_(gradients, additions, alpha=scale)
 
     def _dgc_after_step(self, optimizer: Any) -> None:
         """Count; at the end of a stage Γ' and θ̃ move on to the present parameters, before the buffer changes."""
@@ -503,12 +536,12 @@ class DgcMixin:
     def _dgc_take_snapshot(self) -> None:
         """θ̃ ← θ; a new stage begins. With `--dgc_current` it needs G(T_t;θ̃)."""
         self._dgc_stage_step = 0
-        live, held = self.net.state_dict(), self._dgc_snapshot[0].state_dict() if self._dgc_snapshot else {}
-        if {name: value.shape for name, value in live.items()} == {name: value.shape for name, value in held.items()}:
-            for name, value in live.items():
+        if self._dgc_snapshot and shapes(self._dgc_snapshot[0]) == shapes(self.net):
+            held = self._dgc_snapshot[0].state_dict()
+            for name, value in self.net.state_dict().items():
                 held[name].copy_(value)
         else:
-            self._dgc_snapshot = [copy.deepcopy(self.net)]
+            self._dgc_snapshot = [self.dgc_copy()]
         if self.args.dgc_current:
             self._dgc_task_gradient = self._dgc_mean_gradient(self.net, self._dgc_task_batches())
 
