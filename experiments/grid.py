@@ -1,0 +1,236 @@
+"""A grid: rows × columns × seeds, each cell one command line of `main.py` and the directory of its run.
+
+    title: Replay and calibration
+    flags: {dataset: seq-cifar100, dataset_config: reduced}      # of every cell
+    columns: {"500": {buffer_size: 500}, "2000": {buffer_size: 2000}}
+    rows:
+      ER: {model: er}
+      SGD: {model: sgd, buffer_size: null}                       # null takes a flag away
+      DGC-ER: {model: dgc_er, against: ER}                       # the pair that is compared seed by seed
+      ER, equal memory: {model: er, columns: {"500": {buffer_size: 974}, "2000": null}}   # null: no such cell
+    seeds: 3                                                     # 0, 1, 2; or a list
+    metrics: [FAIA, FF]
+
+Flags merge in this order, later ones winning: `flags`, the column's, the row's, the row's own for that column.
+"""
+
+from __future__ import annotations
+
+import copy
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from utils.errors import UsageError, nearest
+from utils.yaml_io import read_yaml
+
+Flags = dict[str, Any]
+KEYS = ("title", "flags", "columns", "rows", "seeds", "metrics")
+DEFAULT_METRICS = ["FAIA", "FAA", "FF"]
+ONLY_COLUMN = ""
+# Flags that belong to the command that runs a grid, not to a cell of it.
+OF_THE_COMMAND = {
+    "seed": "use the grid's `seeds`",
+    "base_path": "give --base_path to the command",
+    "results_path": "give --results_path to the command",
+    "device": "give --devices to the command",
+    "resume": "a grid always goes on with what is there",
+    "overwrite": "delete the run's directory instead",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Flags of a row, those of some of its columns (None: the row has no such cell), and the row it is paired with."""
+
+    flags: Flags
+    columns: dict[str, Flags | None] = field(default_factory=dict)
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    name: str  # what errors call it: the file, or the name of a table
+    title: str
+    flags: Flags
+    columns: dict[str, Flags]
+    rows: dict[str, Row]
+    seeds: tuple[int, ...]
+    metrics: list[str]
+    # Rows that cannot be run here, and why: they are shown, but have no cells.
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: its place in the grid, its command line, and the directory that it owns."""
+
+    row: str
+    column: str
+    seed: int
+    argv: tuple[str, ...]
+    args: Namespace = field(repr=False, compare=False)
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return ", ".join(part for part in (self.row, self.column, f"seed {self.seed}") if part)
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a YAML file; whatever is wrong with it is one line that names the file and the place."""
+    content = read_yaml(path)
+    try:
+        return parse_grid(str(path), content)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def parse_grid(name: str, content: Mapping[Any, Any]) -> Grid:
+    for key in content:
+        if key not in KEYS:
+            raise UsageError(f"unknown key {key!r}{nearest(str(key), KEYS)}")
+    columns = {
+        column: _flags(flags, f"column {column!r}")
+        for column, flags in _mapping(content.get("columns"), "columns").items()
+    }
+    rows = {row: _row(values, row, columns) for row, values in _mapping(content.get("rows"), "rows").items()}
+    if not rows:
+        raise UsageError("`rows` is missing or empty; a row is a name with its flags, such as `ER: {model: er}`")
+    for row, spec in rows.items():
+        if spec.against is not None and spec.against not in rows:
+            raise UsageError(f"row {row!r}: against: unknown row {spec.against!r}{nearest(spec.against, rows)}")
+    return Grid(
+        name=name,
+        title=str(content.get("title") or Path(name).stem),
+        flags=_flags(content.get("flags"), "flags"),
+        columns=columns or {ONLY_COLUMN: {}},
+        rows=rows,
+        seeds=parse_seeds(content.get("seeds", 1)),
+        metrics=_metrics(content.get("metrics", DEFAULT_METRICS)),
+    )
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """`3` is 0, 1, 2; a list is itself."""
+    seeds = list(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds: {value!r} is neither a number of seeds, at least 1, nor a list of distinct seeds")
+    return tuple(seeds)
+
+
+def _metrics(value: Any) -> list[str]:
+    from experiments.records import METRICS
+
+    if not isinstance(value, list) or not value:
+        raise UsageError(f"metrics: {value!r} is not a list, such as [{', '.join(DEFAULT_METRICS)}]")
+    for name in value:
+        if name not in METRICS:
+            raise UsageError(f"metrics: unknown metric {name!r}{nearest(str(name), METRICS)}")
+    return value
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    """A mapping with its keys as text: YAML reads the column 500 as a number."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: {value!r} is not a mapping of `name: value`")
+    named = {str(key): item for key, item in value.items()}
+    if len(named) < len(value):
+        raise UsageError(f"{where}: a name is given twice, as a number and as text")
+    return named
+
+
+def _row(values: Any, row: str, columns: Iterable[str]) -> Row:
+    flags = _mapping(values, f"row {row!r}")
+    own = _mapping(flags.pop("columns", None), f"row {row!r}: columns")
+    against = flags.pop("against", None)
+    for column in own:
+        if column not in columns:
+            raise UsageError(f"row {row!r}: columns: unknown column {column!r}{nearest(column, columns)}")
+    by_column = {
+        column: None if value is None else _flags(value, f"row {row!r}, column {column!r}")
+        for column, value in own.items()
+    }
+    return Row(_flags(flags, f"row {row!r}"), by_column, None if against is None else str(against))
+
+
+def _flags(value: Any, where: str) -> Flags:
+    flags = _mapping(value, where)
+    for name, item in flags.items():
+        if name in OF_THE_COMMAND:
+            raise UsageError(f"{where}: {name} does not belong in a grid; {OF_THE_COMMAND[name]}")
+        scalars = item if isinstance(item, list) else [item]
+        if any(isinstance(scalar, list | Mapping) for scalar in scalars):
+            raise UsageError(f"{where}: {name}: {item!r} is neither a value nor a list of values")
+    return flags
+
+
+def merged_flags(grid: Grid, row: str, column: str) -> Flags | None:
+    """The flags of a cell; None if the row has no cell in that column."""
+    spec = grid.rows[row]
+    own = spec.columns.get(column, {})
+    if own is None:
+        return None
+    merged = grid.flags | grid.columns[column] | spec.flags | own
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def to_argv(flags: Flags) -> list[str]:
+    argv = []
+    for name, value in flags.items():
+        if name == "custom_class_order" and isinstance(value, list):
+            value = ",".join(map(str, value))
+        if isinstance(value, list):
+            argv += [f"--{name}", *map(_text, value)]
+        else:
+            argv.append(f"--{name}={_text(value)}")
+    return argv
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def cells_of(grid: Grid, places: list[str]) -> list[Cell]:
+    """All cells, row by row; `places` are the flags of the command (`--base_path=…`) that every cell gets.
+
+    Everything is parsed here, so that a wrong flag is known before anything runs. Parsing takes longer than all
+    the rest, so it is done once for all seeds.
+    """
+    cells: list[Cell] = []
+    for row in grid.rows:
+        if row in grid.unavailable:
+            continue
+        for column in grid.columns:
+            flags = merged_flags(grid, row, column)
+            if flags is not None:
+                where = f"row {row!r}" + (f", column {column!r}" if column else "")
+                cells += _seeded_cells(grid, row, column, [*to_argv(flags), *places], where)
+    return cells
+
+
+def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str], where: str) -> Iterable[Cell]:
+    from utils.parse import parse_args
+    from utils.run_directory import RunDirectory
+
+    try:
+        parsed = parse_args([*argv, f"--seed={grid.seeds[0]}"])
+    except UsageError as error:
+        raise UsageError(f"{grid.name}: {where}: {error}") from None
+    for seed in grid.seeds:
+        args = copy.copy(parsed)
+        args.seed = seed
+        yield Cell(row, column, seed, (*argv, f"--seed={seed}"), args, RunDirectory(args).path)
+
+
+def distinct_runs(cells: Iterable[Cell]) -> list[Cell]:
+    """One cell for each run directory, the first that names it: what several cells share is run once."""
+    by_path: dict[Path, Cell] = {}
+    for cell in cells:
+        by_path.setdefault(cell.path, cell)
+    return list(by_path.values())
