@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
-from experiments.failures import (
+from experiments.cell_files import (
     cell_directory,
     failure_time,
     forget_failure,
@@ -29,6 +28,7 @@ from experiments.failures import (
     reason_in,
     write_failure,
 )
+from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
 from experiments.grid import Cell, distinct_runs
 from experiments.records import read_summary
 from utils.signals import StopSignals
@@ -38,6 +38,7 @@ ATTEMPTS = 3  # at a run whose process is killed from outside, by a system that 
 LOOK_SECONDS = 0.5  # between looks at signals
 OTHERS_SECONDS = 5.0  # between looks at cells that other processes have
 STOPPED_BY_SIGNAL = 128
+PRELOADED = ["experiments.cell_process", "experiments.probe"]
 
 
 @dataclass
@@ -225,7 +226,7 @@ def threads_per_process(processes: int) -> int:
 
 def start_fork_server(threads: int) -> None:
     """A process that has torch loaded, and forks one process per cell in milliseconds."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["experiments.cell_process"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     with _environment(OMP_NUM_THREADS=str(threads)):  # which libraries read when they are loaded
         multiprocessing.forkserver.ensure_running()
 

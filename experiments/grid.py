@@ -19,7 +19,8 @@ from __future__ import annotations
 import copy
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ class Row:
 
 
 @dataclass(frozen=True)
+class PaperValue:
+    """A number of the paper, as printed; what it calls its standard error is None where it prints none."""
+
+    text: str
+    mean: float
+    error: float | None
+
+
+@dataclass(frozen=True)
 class Grid:
     name: str  # what errors call it: the file, or the name of a table
     title: str
@@ -59,8 +69,12 @@ class Grid:
     rows: dict[str, Row]
     seeds: tuple[int, ...]
     metrics: list[str]
-    # Rows that cannot be run here, and why: they are shown, but have no cells.
-    unavailable: dict[str, str] = field(default_factory=dict)
+    # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; the scale of the
+    # numbers; what is to be known about them; the paper's own (metric → row → column).
+    lenient: bool = False
+    conditions: str = ""
+    notes: list[str] = field(default_factory=list)
+    paper: dict[str, dict[str, dict[str, PaperValue]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,15 @@ class Cell:
         return ", ".join(part for part in (self.row, self.column, f"seed {self.seed}") if part)
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """A grid and its cells; rows and columns of a lenient grid that cannot be run here, and why."""
+
+    grid: Grid
+    cells: list[Cell]
+    unavailable: dict[tuple[str, str], str]
+
+
 def read_grid(path: Path) -> Grid:
     """The grid in a YAML file; whatever is wrong with it is one line that names the file and the place."""
     content = read_yaml(path)
@@ -88,7 +111,7 @@ def read_grid(path: Path) -> Grid:
         raise UsageError(f"{path}: {error}") from None
 
 
-def parse_grid(name: str, content: Mapping[Any, Any]) -> Grid:
+def parse_grid(name: str, content: Mapping[Any, Any], **of_a_table: Any) -> Grid:
     for key in content:
         if key not in KEYS:
             raise UsageError(f"unknown key {key!r}{nearest(str(key), KEYS)}")
@@ -109,7 +132,8 @@ def parse_grid(name: str, content: Mapping[Any, Any]) -> Grid:
         columns=columns or {ONLY_COLUMN: {}},
         rows=rows,
         seeds=parse_seeds(content.get("seeds", 1)),
-        metrics=_metrics(content.get("metrics", DEFAULT_METRICS)),
+        metrics=parse_metrics(content.get("metrics", DEFAULT_METRICS)),
+        **of_a_table,
     )
 
 
@@ -122,7 +146,7 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _metrics(value: Any) -> list[str]:
+def parse_metrics(value: Any) -> list[str]:
     from experiments.records import METRICS
 
     if not isinstance(value, list) or not value:
@@ -196,36 +220,65 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def cells_of(grid: Grid, places: list[str]) -> list[Cell]:
+def expand(grid: Grid, places: list[str]) -> Expansion:
     """All cells, row by row; `places` are the flags of the command (`--base_path=…`) that every cell gets.
 
     Everything is parsed here, so that a wrong flag is known before anything runs. Parsing takes longer than all
     the rest, so it is done once for all seeds.
     """
-    cells: list[Cell] = []
+    expansion = Expansion(grid, [], {})
     for row in grid.rows:
-        if row in grid.unavailable:
-            continue
         for column in grid.columns:
             flags = merged_flags(grid, row, column)
-            if flags is not None:
-                where = f"row {row!r}" + (f", column {column!r}" if column else "")
-                cells += _seeded_cells(grid, row, column, [*to_argv(flags), *places], where)
+            if flags is None:
+                continue
+            try:
+                expansion.cells.extend(_seeded_cells(grid, row, column, [*to_argv(flags), *places]))
+            except UsageError as error:
+                if not grid.lenient:
+                    where = f"row {row!r}" + (f", column {column!r}" if column else "")
+                    raise UsageError(f"{grid.name}: {where}: {error}") from None
+                expansion.unavailable[row, column] = str(error).partition("; ")[0]
+    return expansion
+
+
+def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str]) -> list[Cell]:
+    from utils.run_directory import RunDirectory
+
+    cells = []
+    for seed in grid.seeds:
+        args = copy.copy(_parsed(tuple(argv)))
+        args.seed = seed
+        cells.append(Cell(row, column, seed, (*argv, f"--seed={seed}"), args, RunDirectory(args).path))
     return cells
 
 
-def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str], where: str) -> Iterable[Cell]:
+@cache
+def _parsed(argv: tuple[str, ...]) -> Namespace:
+    """Several tables have the same cells."""
     from utils.parse import parse_args
-    from utils.run_directory import RunDirectory
 
-    try:
-        parsed = parse_args([*argv, f"--seed={grid.seeds[0]}"])
-    except UsageError as error:
-        raise UsageError(f"{grid.name}: {where}: {error}") from None
-    for seed in grid.seeds:
-        args = copy.copy(parsed)
-        args.seed = seed
-        yield Cell(row, column, seed, (*argv, f"--seed={seed}"), args, RunDirectory(args).path)
+    return parse_args([*argv, "--seed=0"])
+
+
+def selection(grid: Grid, rows: list[str] | None, columns: list[str] | None) -> Grid:
+    """Only these rows, by name, and these columns, by name or by a part of it: `S-CIFAR100` of `S-CIFAR100, 500`."""
+    for name in rows or []:
+        if name not in grid.rows:
+            raise UsageError(f"--rows: {grid.name} has no row {name!r}{nearest(name, grid.rows)}")
+    parts = {part for column in grid.columns for part in (column, *column.split(", "))}
+    for name in columns or []:
+        if name not in parts:
+            raise UsageError(f"--columns: {grid.name} has no column {name!r}{nearest(name, parts)}")
+    return replace(
+        grid,
+        rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
+        columns={
+            column: flags
+            for column, flags in grid.columns.items()
+            if not columns or {column, *column.split(", ")} & set(columns)
+        },
+    )
 
 
 def distinct_runs(cells: Iterable[Cell]) -> list[Cell]:

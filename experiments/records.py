@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.grid import Cell
-
 Record = dict[str, Any]
+KEPT = ("model", "dataset", "seed", "config_hash", "class_il", "task_il", "test", "n_tasks", "steps", "parameters")
 TIMED_TASKS = 3  # the paper's table of training times has the first three
 
 
 def read_summary(path: Path) -> Record | None:
     """The summary of a finished run; None if there is none, or none that can be read."""
-    summary = _read_json(path / "summary.json")
+    summary = read_json(path / "summary.json")
     return summary if isinstance(summary, dict) and isinstance(summary.get("class_il"), dict) else None
 
 
-def read_record(cell: Cell) -> Record | None:
-    """The record of a cell's run; None if it is not finished."""
-    summary = read_summary(cell.path)
+def read_record(path: Path, args: Namespace) -> Record | None:
+    """The record of the run in a directory, begun with `args`; None if it is not finished. It names no paths."""
+    summary = read_summary(path)
     if summary is None:
         return None
-    kept = ("model", "dataset", "config_hash", "class_il", "task_il", "test", "n_tasks", "steps", "parameters")
-    record = {"row": cell.row, "column": cell.column, "seed": cell.seed}
-    record |= {name: summary[name] for name in kept if name in summary}
-    return record | {"average_accuracy": _average_accuracy(cell.path), "timing": read_timing(cell.path)}
+    record = {name: summary[name] for name in KEPT if name in summary}
+    record["average_accuracy"] = _average_accuracy(path)
+    if hasattr(args, "buffer_size"):
+        # The images alone, a byte for each value; what methods store beside them is small, logits apart.
+        record |= {"buffer_size": args.buffer_size, "buffer_bytes": args.buffer_size * args.input_size}
+    return record | {"timing": read_timing(path), "environment": read_json(path / "environment.json")}
 
 
 def _average_accuracy(path: Path) -> list[float | None]:
@@ -41,21 +43,22 @@ def _average_accuracy(path: Path) -> list[float | None]:
 
 
 def read_timing(path: Path) -> Record | None:
-    """Seconds of training and evaluation, in all and by task, on the machine that made the run."""
-    timing = _read_json(path / "timing.json")
+    """Seconds of training and evaluation, in all and by task."""
+    timing = read_json(path / "timing.json")
     if not isinstance(timing, dict):
         return None
-    environment = _read_json(path / "environment.json") or {}
     by_task = {kind: [task[f"{kind}_seconds"] or 0.0 for task in timing["tasks"]] for kind in ("train", "eval")}
     return {
+        "finished": timing["finished"],
         "train_seconds": sum(by_task["train"]),
         "eval_seconds": sum(by_task["eval"]),
         "train_seconds_by_task": by_task["train"],
         "steps_per_second": timing["steps_per_second"],
-    } | {name: environment.get(name) for name in ("cpu", "gpu", "threads")}
+    }
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The content of a file; None if it is not there or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,126 +1,122 @@
-"""The results of a grid: records of its finished runs, as raw files and as Markdown tables of mean ± standard error."""
+"""What came out of a grid: the records of its finished runs, their statistics, and raw files of all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from experiments.grid import Cell, Grid, merged_flags
+from experiments.grid import Cell, Expansion, Grid
 from experiments.records import METRICS, Record, read_record
 from experiments.statistics import Difference, Summary, paired_difference, summarise
+from utils.files import atomic_write_text
 from utils.results import write_json
-
-NOT_AVAILABLE = "not available"
-UNDEFINED = "–"
 
 
 @dataclass(frozen=True)
 class Results:
-    """A grid with the records of those of its cells that are done."""
+    """The records of the cells of a grid that are done, by row, column and seed."""
 
-    grid: Grid
-    records: list[Record]
+    expansion: Expansion
+    records: dict[tuple[str, str, int], Record]
+
+    @property
+    def grid(self) -> Grid:
+        return self.expansion.grid
 
     def by_seed(self, row: str, column: str, metric: str) -> dict[int, float]:
         """A metric of a row and column, for the seeds that are done and have it."""
-        values = {
-            record["seed"]: METRICS[metric](record)
-            for record in self.records
-            if (record["row"], record["column"]) == (row, column)
-        }
-        return {seed: value for seed, value in values.items() if value is not None}
+        values = {}
+        for seed in self.grid.seeds:
+            record = self.records.get((row, column, seed))
+            value = METRICS[metric](record) if record is not None else None
+            if value is not None:
+                values[seed] = value
+        return values
 
     def summary(self, row: str, column: str, metric: str) -> Summary:
         return summarise(list(self.by_seed(row, column, metric).values()))
 
     def difference(self, row: str, column: str, metric: str) -> Difference | None:
-        """To the row that it is paired with."""
+        """To the row that it is compared with; None if there is none."""
         against = self.grid.rows[row].against
-        if against is None:
+        if against not in self.grid.rows:
             return None
         return paired_difference(self.by_seed(row, column, metric), self.by_seed(against, column, metric))
 
 
-def read_results(grid: Grid, cells: Sequence[Cell]) -> Results:
-    return Results(grid, [record for record in map(read_record, cells) if record is not None])
+def read_results(expansions: Iterable[Expansion]) -> list[Results]:
+    """Each run is read once, however many cells share it."""
+    known: dict[Path, Record | None] = {}
+
+    def record(cell: Cell) -> Record | None:
+        if cell.path not in known:
+            known[cell.path] = read_record(cell.path, cell.args)
+        return known[cell.path]
+
+    results = []
+    for expansion in expansions:
+        found = {(cell.row, cell.column, cell.seed): record(cell) for cell in expansion.cells}
+        results.append(Results(expansion, {place: value for place, value in found.items() if value is not None}))
+    return results
 
 
-def write_results(results: Results, directory: Path) -> None:
-    """`results.json`, one record per cell that is done, and `results.md`."""
+def write_results(results: Sequence[Results], directory: Path) -> None:
+    """`results.json`: the tables, and one record per run with the cells that it belongs to. `results.csv`: one line
+    per cell and seed. Run directories are not needed to make a report from these, and no path or host is in them.
+    """
+    runs, environments = _runs(results)
+    content = {"tables": [_described(r) for r in results], "environments": environments, "runs": runs}
+    write_json(directory / "results.json", content)
+    atomic_write_text(directory / "results.csv", _csv(results), flag="--output")
+
+
+def _runs(results: Sequence[Results]) -> tuple[list[Record], list[Any]]:
+    """The distinct runs; their environments, mostly the same, are listed once and referred to by number."""
+    runs: dict[int, Record] = {}
+    environments: list[Any] = []
+    for result in results:
+        for (row, column, _), record in result.records.items():
+            if id(record) not in runs:  # cells that share a run share the record
+                if record["environment"] not in environments:
+                    environments.append(record["environment"])
+                number = environments.index(record["environment"])
+                runs[id(record)] = {"cells": []} | record | {"environment": number}
+            runs[id(record)]["cells"].append([result.grid.name, row, column])
+    return list(runs.values()), environments
+
+
+def _described(results: Results) -> dict[str, Any]:
     grid = results.grid
-    content = {"title": grid.title, "seeds": list(grid.seeds), "rows": list(grid.rows), "columns": list(grid.columns)}
-    write_json(directory / "results.json", content | {"runs": results.records})
-    (directory / "results.md").write_text(markdown(results) + "\n", encoding="utf-8")
+    return {
+        "name": grid.name,
+        "title": grid.title,
+        "conditions": grid.conditions,
+        "notes": grid.notes,
+        "metrics": grid.metrics,
+        "rows": list(grid.rows),
+        "columns": list(grid.columns),
+        "seeds": list(grid.seeds),
+        "against": {row: spec.against for row, spec in grid.rows.items() if spec.against is not None},
+        "unavailable": [[*place, reason] for place, reason in results.expansion.unavailable.items()],
+        "paper": {
+            metric: {
+                row: {column: value.text for column, value in by_column.items()} for row, by_column in rows.items()
+            }
+            for metric, rows in grid.paper.items()
+        },
+    }
 
 
-def markdown(results: Results) -> str:
-    """One table per metric, and below it the differences of paired rows."""
-    parts = [f"## {results.grid.title}", "Mean ± standard error (number of seeds)."]
-    for metric in results.grid.metrics:
-        parts += [f"### {metric}", _table(results, metric)]
-        if pairs := _pairs(results, metric):
-            parts += [
-                "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (seeds).",
-                pairs,
-            ]
-    return "\n\n".join(parts)
-
-
-def _table(results: Results, metric: str) -> str:
-    grid = results.grid
-    lines = []
-    for row in grid.rows:
-        cells = [_cell(results, row, column, metric) for column in grid.columns]
-        lines.append([row, *cells])
-    return markdown_table(["", *_column_titles(grid)], lines)
-
-
-def _cell(results: Results, row: str, column: str, metric: str) -> str:
-    if row in results.grid.unavailable:
-        return NOT_AVAILABLE
-    if merged_flags(results.grid, row, column) is None:
-        return ""
-    summary = results.summary(row, column, metric)
-    if summary.mean is None:
-        return UNDEFINED
-    return f"{summary.mean:.2f} ± {_number(summary.se)} ({summary.n})"
-
-
-def _pairs(results: Results, metric: str) -> str | None:
-    grid = results.grid
-    lines = []
-    for row, spec in grid.rows.items():
-        differences = [results.difference(row, column, metric) for column in grid.columns]
-        if any(d is not None and d.summary.n for d in differences):
-            lines.append([f"{row} − {spec.against}", *map(_difference, differences)])
-    return markdown_table(["", *_column_titles(grid)], lines) if lines else None
-
-
-def _difference(difference: Difference | None) -> str:
-    if difference is None or difference.summary.mean is None:
-        return UNDEFINED
-    d = difference
-    mean = f"{d.summary.mean:+.2f}"
-    if d.low is None or d.high is None:
-        return f"{mean} (1)"
-    p = UNDEFINED if d.p is None else f"{d.p:.2g}"
-    return f"{mean} [{d.low:+.2f}, {d.high:+.2f}], p {p} ({d.summary.n})"
-
-
-def _column_titles(grid: Grid) -> list[str]:
-    return [column or "all" for column in grid.columns]
-
-
-def _number(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.2f}"
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Padded, so that it is readable in a terminal, too."""
-    table = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(3, *(len(row[i]) for row in table)) for i in range(len(header))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in table
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+def _csv(results: Sequence[Results]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["table", "row", "column", "seed", *METRICS])
+    for result in results:
+        for (row, column, seed), record in result.records.items():
+            values = [METRICS[metric](record) for metric in METRICS]
+            writer.writerow([result.grid.name, row, column, seed, *("" if v is None else v for v in values)])
+    return text.getvalue()

@@ -1,4 +1,4 @@
-"""What is written down about a cell beside its run directory: the log of its process, and why it failed."""
+"""What is written down about a cell beside its run directory: the log of its process, its leases, why it failed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from utils.files import atomic_write_text
 REASON_LENGTH = 300
 
 
+def cells_root(path: Path) -> Path:
+    """Beside the run directories, `<dataset>/<model>/<seed and hash>`, of which `path` is one."""
+    return path.parents[2] / ".cells"
+
+
 def cell_directory(path: Path) -> Path:
-    """Of log, leases and failure of the run in `path`, whose own content belongs to the run."""
-    return Path(*path.parts[:-3], ".cells", *path.parts[-3:])
+    """Of log, leases and failure of the run in `path`: what is in `path` itself belongs to the run."""
+    return cells_root(path).joinpath(*path.parts[-3:])
 
 
 def log_file(path: Path) -> Path:
