@@ -11,6 +11,7 @@ python reproduce.py run --grid FILE.yaml
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from argparse import Namespace
@@ -123,7 +124,7 @@ def show_plan(args: Namespace) -> int:
     estimates = Estimates(cells)
     if not args.no_probe:
         threads = threads_per_process(at_a_time)
-        start_fork_server(threads)
+        start_fork_server(threads, cells)
         estimates.probe(unfinished(cells), threads, devices[0], lambda line: print(line, file=sys.stderr))
     say(plan(expansions, estimates, at_a_time))
     return 0
@@ -178,6 +179,7 @@ COMMANDS = {"list": show_list, "plan": show_plan, "run": run, "status": show_sta
 
 def main(argv: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 128 + n stopped by signal n."""
+    logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
     try:
         args = parser().parse_args(argv)
         sys.exit(COMMANDS[args.command](args))

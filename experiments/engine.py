@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -31,6 +31,7 @@ from experiments.cell_files import (
 from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
 from experiments.grid import Cell, distinct_runs
 from experiments.records import read_summary
+from utils.files import is_locked
 from utils.signals import StopSignals
 from utils.status import say
 
@@ -39,6 +40,7 @@ LOOK_SECONDS = 0.5  # between looks at signals
 OTHERS_SECONDS = 5.0  # between looks at cells that other processes have
 STOPPED_BY_SIGNAL = 128
 PRELOADED = ["experiments.cell_process", "experiments.probe"]
+SLOW_IMPORTS = {"seq-digits": "sklearn.datasets"}  # of datasets, longer than a small run takes
 
 
 @dataclass
@@ -94,10 +96,12 @@ class Engine:
     def run(self) -> Outcome:
         """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop."""
         self.waiting = [cell for cell in self.waiting if not self._finished(cell)]
-        say(f"{self.total} runs, of which {len(self.outcome.done)} are done; {len(self.slots)} at a time")
+        say(f"{self.total} runs, of which {len(self.outcome.done)} are done")
+        if not self.waiting:
+            return self.outcome
         with StopSignals() as signals:
             try:
-                start_fork_server(self.threads)
+                start_fork_server(self.threads, self.waiting)
                 while self._busy() or (self.waiting and not self.outcome.stopped):
                     self._stop_if_asked(signals)
                     self._fill()
@@ -133,6 +137,9 @@ class Engine:
                 continue
             lease = claim(cell_directory(cell.path), self.stale_seconds) if free else None
             if lease is None:
+                left.append(cell)
+            elif is_locked(cell.path / "run.lock"):  # by `main.py`, or by an orphan that is just saving
+                lease.release()
                 left.append(cell)
             elif not self._finished(cell):  # by the process that had it before
                 self._start(cell, lease, free.pop(0))
@@ -224,9 +231,10 @@ def threads_per_process(processes: int) -> int:
     return max(1, cores // processes)
 
 
-def start_fork_server(threads: int) -> None:
+def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
     """A process that has torch loaded, and forks one process per cell in milliseconds."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    slow = {SLOW_IMPORTS[cell.args.dataset] for cell in cells if cell.args.dataset in SLOW_IMPORTS}
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED, *sorted(slow)])
     with _environment(OMP_NUM_THREADS=str(threads)):  # which libraries read when they are loaded
         multiprocessing.forkserver.ensure_running()
 

@@ -62,7 +62,7 @@ class PaperValue:
 
 @dataclass(frozen=True)
 class Grid:
-    name: str  # what errors call it: the file, or the name of a table
+    name: str
     title: str
     flags: Flags
     columns: dict[str, Flags]
@@ -106,7 +106,7 @@ def read_grid(path: Path) -> Grid:
     """The grid in a YAML file; whatever is wrong with it is one line that names the file and the place."""
     content = read_yaml(path)
     try:
-        return parse_grid(str(path), content)
+        return parse_grid(path.stem, content)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -127,7 +127,7 @@ def parse_grid(name: str, content: Mapping[Any, Any], **of_a_table: Any) -> Grid
             raise UsageError(f"row {row!r}: against: unknown row {spec.against!r}{nearest(spec.against, rows)}")
     return Grid(
         name=name,
-        title=str(content.get("title") or Path(name).stem),
+        title=str(content.get("title") or name),
         flags=_flags(content.get("flags"), "flags"),
         columns=columns or {ONLY_COLUMN: {}},
         rows=rows,

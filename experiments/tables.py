@@ -82,7 +82,7 @@ def load_table(name: str, profile_name: str) -> Grid:
 def _table(name: str) -> Content:
     path = FOLDER / "tables" / f"{name}.yaml"
     if not path.is_file():
-        raise UsageError(f"unknown table {name!r}{nearest(name, table_names())}; `python reproduce.py list` shows all")
+        raise UsageError(f"unknown table {name!r}{nearest(name, table_names())}")
     content: Content = read_yaml(path)
     if "like" not in content:
         return content
