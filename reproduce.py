@@ -11,6 +11,7 @@ python reproduce.py run --grid FILE.yaml
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 import time
@@ -20,13 +21,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from experiments.grid import Expansion, Grid, expand, parse_seeds, read_grid, selection
+from experiments.cells import Expansion, expand
+from experiments.grid import Grid, parse_seeds, read_grid, selection
+from experiments.records import read_json
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
 from utils.errors import UsageError, UserError
+from utils.files import atomic_write_text
+from utils.registry import ROOT
 from utils.status import discard_stdout, say
 
 WATCH_SECONDS = 5
+CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
@@ -37,7 +43,7 @@ def parser() -> ArgumentParser:
     commands.add_parser("list", help="the tables, and what they consist of")
     plan = commands.add_parser("plan", help="number of runs, what is done, time and disk of the rest")
     run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
-    status = commands.add_parser("status", help="what is done, running, failed and waiting")
+    status = commands.add_parser("status", help="what is done, running, failed and waiting (of the last `run`)")
     table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
     for command in (plan, run, status, table):
         _selection(command)
@@ -51,6 +57,12 @@ def parser() -> ArgumentParser:
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
     table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
     return top
+
+
+def known_flags() -> set[str]:
+    """Of all commands."""
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {flag for command in commands.choices.values() for flag in command._option_string_actions}
 
 
 def _selection(command: ArgumentParser) -> None:
@@ -77,11 +89,11 @@ def _seeds(text: str) -> tuple[int, ...]:
 def selected(args: Namespace) -> list[Expansion]:
     """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
     places = [f"--{name}={value}" for name in ("base_path", "results_path") if (value := getattr(args, name))]
-    grids = [selection(grid, args.rows, args.columns) for grid in _grids(args)]
-    return [expand(replace(grid, seeds=args.seeds or grid.seeds), places) for grid in grids]
+    chosen = [selection(grid, args.rows, args.columns) for grid in grids(args)]
+    return [expand(replace(grid, seeds=args.seeds or grid.seeds), places) for grid in chosen]
 
 
-def _grids(args: Namespace) -> list[Grid]:
+def grids(args: Namespace) -> list[Grid]:
     if bool(args.tables) == bool(args.grid):
         raise UsageError("give tables (`python reproduce.py list` shows them), or a grid of your own by --grid")
     if args.grid:
@@ -92,6 +104,29 @@ def _grids(args: Namespace) -> list[Grid]:
         raise UsageError(f"--profile is missing: one of {', '.join(profile_names())}")
     names = table_names() if args.tables == ["all"] else args.tables
     return [load_table(name, args.profile) for name in dict.fromkeys(names)]
+
+
+def _last_choice(args: Namespace) -> Path:
+    """The file that remembers what the last `run` in a results folder was about."""
+    return Path(args.base_path or ROOT / "data", args.results_path or "results", ".cells", "last.json").absolute()
+
+
+def _remember(args: Namespace) -> None:
+    grid = str(args.grid.absolute()) if args.grid else None
+    choice = {name: getattr(args, name) for name in CHOICE} | {"grid": grid}
+    atomic_write_text(_last_choice(args), json.dumps(choice) + "\n")
+
+
+def _recall(args: Namespace) -> None:
+    """Without a choice of its own a command is about what was run last."""
+    if args.tables or args.grid:
+        return
+    choice = read_json(_last_choice(args))
+    if choice is None:
+        raise UsageError(f"nothing was run below {_last_choice(args).parents[1]} yet; give tables, or a grid by --grid")
+    for name, value in choice.items():
+        setattr(args, name, value)
+    args.grid, args.seeds = args.grid and Path(args.grid), args.seeds and tuple(args.seeds)
 
 
 def _devices(given: str | None) -> list[str]:
@@ -135,6 +170,7 @@ def run(args: Namespace) -> int:
     from experiments.engine import Engine
 
     cells = [cell for expansion in selected(args) for cell in expansion.cells]
+    _remember(args)
     outcome = Engine(cells, _devices(args.devices), args.jobs).run()
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
@@ -149,6 +185,7 @@ def show_status(args: Namespace) -> int:
     from experiments.plan import unfinished
     from experiments.status import status
 
+    _recall(args)
     expansions = selected(args)
     while True:
         text = status(expansions)

@@ -105,8 +105,9 @@ def _machine() -> str:
 
 def remove_leases(directory: Path) -> None:
     """For a finished cell: whoever claims it from now on sees first that it is finished."""
-    for path in directory.glob("lease.*"):
-        path.unlink(missing_ok=True)
+    for pattern in ("lease.*", ".clock.*"):  # the latter of a process that was killed while it looked
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def age(lease: Path) -> float:

@@ -28,10 +28,11 @@ from experiments.cell_files import (
     reason_in,
     write_failure,
 )
+from experiments.cells import Cell, distinct_runs
 from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
-from experiments.grid import Cell, distinct_runs
 from experiments.records import read_summary
 from utils.files import is_locked
+from utils.registry import ROOT
 from utils.signals import StopSignals
 from utils.status import say
 
@@ -92,6 +93,7 @@ class Engine:
         self._attempts: Counter[Path] = Counter()
         self._old_failures = {cell.path: failure_time(cell.path) for cell in runs}
         self._fill_at = self._beat_at = 0.0
+        self._told_to_wait = False
 
     def run(self) -> Outcome:
         """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop."""
@@ -133,16 +135,20 @@ class Engine:
             return
         left = []
         for cell in self.waiting:
-            if self._finished(cell) or self._failed_elsewhere(cell):
+            if not free:
+                left.append(cell)
+            elif self._finished(cell) or self._failed_elsewhere(cell):
                 continue
-            lease = claim(cell_directory(cell.path), self.stale_seconds) if free else None
-            if lease is None:
+            elif (lease := claim(cell_directory(cell.path), self.stale_seconds)) is None:
                 left.append(cell)
             elif is_locked(cell.path / "run.lock"):  # by `main.py`, or by an orphan that is just saving
                 lease.release()
                 left.append(cell)
             elif not self._finished(cell):  # by the process that had it before
                 self._start(cell, lease, free.pop(0))
+        if left and free and not self._busy() and not self._told_to_wait:
+            say(f"{len(left)} runs are in the hands of other processes; waiting for them")
+            self._told_to_wait = True
         self.waiting = left
         self._fill_at = time.monotonic() + OTHERS_SECONDS
 
@@ -235,7 +241,10 @@ def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
     """A process that has torch loaded, and forks one process per cell in milliseconds."""
     slow = {SLOW_IMPORTS[cell.args.dataset] for cell in cells if cell.args.dataset in SLOW_IMPORTS}
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED, *sorted(slow)])
-    with _environment(OMP_NUM_THREADS=str(threads)):  # which libraries read when they are loaded
+    # Libraries read the number of threads when they are loaded. And the server does not get our search path before it
+    # loads (Python 3.11): started in another folder it would not find our modules, and say nothing.
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path):
         multiprocessing.forkserver.ensure_running()
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.cell_files import cells_root
-from experiments.grid import Cell
+from experiments.cells import Cell
 from experiments.records import read_json, read_timing
 from utils.files import atomic_write_text
 from utils.run_config import relevant_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.grid import Expansion, merged_flags
+from experiments.cells import Expansion, merged_flags
 from experiments.results import Results
 from experiments.statistics import Difference
 

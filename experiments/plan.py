@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from experiments.cells import Cell, Expansion, distinct_runs
 from experiments.estimates import Estimate, Estimates
-from experiments.grid import Cell, Expansion, distinct_runs
 from experiments.markdown import missing, table
 from experiments.records import read_summary
 
@@ -40,7 +40,7 @@ def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
     if known:
         seconds = sum(estimate.seconds for estimate in known)
         sources = Counter(estimate.source for estimate in known)
-        measured = ", ".join(f"{count} runs by {source}" for source, count in sources.items())
+        measured = ", ".join(f"{source} for {count} of them" for source, count in sources.items())
         lines.append(
             f"Time: {duration(seconds)} of work, {duration(seconds / at_a_time)} with {at_a_time} at a time "
             f"(measured on this machine: {measured})."

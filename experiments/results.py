@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.grid import Cell, Expansion, Grid
+from experiments.cells import Cell, Expansion
+from experiments.grid import Grid
 from experiments.records import METRICS, Record, read_record
 from experiments.statistics import Difference, Summary, paired_difference, summarise
 from utils.files import atomic_write_text
-from utils.results import write_json
+from utils.loggers import plain
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,15 @@ def write_results(results: Sequence[Results], directory: Path) -> None:
     per cell and seed. Run directories are not needed to make a report from these, and no path or host is in them.
     """
     runs, environments = _runs(results)
-    content = {"tables": [_described(r) for r in results], "environments": environments, "runs": runs}
-    write_json(directory / "results.json", content)
+    lists = {"tables": [_described(r) for r in results], "environments": environments, "runs": runs}
+    # An element of a list per line: small, and still good to read and to compare.
+    parts = [f'"{name}": [\n' + ",\n".join(map(_line, items)) + "\n]" for name, items in lists.items()]
+    atomic_write_text(directory / "results.json", "{" + ",\n".join(parts) + "}\n", flag="--output")
     atomic_write_text(directory / "results.csv", _csv(results), flag="--output")
+
+
+def _line(item: Any) -> str:
+    return json.dumps(plain(item), ensure_ascii=False, allow_nan=False)
 
 
 def _runs(results: Sequence[Results]) -> tuple[list[Record], list[Any]]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import datasets
 from experiments.cell_files import cell_directory, log_file, read_failure
+from experiments.cells import Cell, Expansion, distinct_runs
 from experiments.claims import STALE_SECONDS, held
 from experiments.estimates import Estimates
-from experiments.grid import Cell, Expansion, distinct_runs
 from experiments.markdown import table
 from experiments.plan import duration
 from experiments.records import read_summary

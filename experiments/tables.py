@@ -129,7 +129,8 @@ def _paper_row(cells: list[Any]) -> list[PaperValue]:
         if cell == SAME:
             values.append(values[-1])
             continue
-        match = PAPER_VALUE.fullmatch(str(cell))
+        text = cell if isinstance(cell, str) else f"{cell:.2f}"
+        match = PAPER_VALUE.fullmatch(text)
         assert match, cell
-        values.append(PaperValue(str(cell), float(match[1]), float(match[2]) if match[2] else None))
+        values.append(PaperValue(text, float(match[1]), float(match[2]) if match[2] else None))
     return values

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from experiments.grid import Cell, Expansion, expand, read_grid
+from experiments.cells import Cell, Expansion, expand
+from experiments.grid import read_grid
 from utils.metrics import summarise
 from utils.results import write_accuracy, write_json, write_summary
 from utils.run_directory import RunDirectory

@@ -81,6 +81,13 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
     assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
+    assert call("status", "--base_path", tmp_path / "data") == 0  # of the last `run`
+    assert "| grid | 2 " in capsys.readouterr().out
+
+
+def test_status_before_anything_was_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert call("status", "--base_path", tmp_path) == 2
+    assert f"nothing was run below {tmp_path / 'results'} yet" in capsys.readouterr().err
 
 
 def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(
@@ -103,7 +110,7 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
     assert call("plan", "--grid", grid, "--base_path", tmp_path / "data", "--devices", "cpu") == 0
     output = capsys.readouterr()
     assert re.search(
-        r"Time: \d.* of work, .* with 1 at a time \(measured on this machine: 2 runs by a probe\)", output.out
+        r"Time: \d.* of work, .* with 1 at a time \(measured on this machine: a probe for 2 of them\)", output.out
     )
     assert re.search(r"^Disk: \S+ GB\.$", output.out, re.M)
     assert re.search(r"^Not in it: 2 runs \(.+\)\.$", output.out, re.M)

@@ -16,8 +16,8 @@ from experiment_helpers import DIGITS, expanded
 from helpers import RESULT_FILES, ROOT
 
 from experiments.cell_files import cell_directory, log_file, read_failure, write_failure
+from experiments.cells import Cell
 from experiments.engine import Engine, threads_per_process
-from experiments.grid import Cell
 from experiments.records import read_summary
 from main import initialize
 from utils.files import RunLock, is_locked
@@ -25,7 +25,7 @@ from utils.parse import parse_args
 from utils.training import train
 
 LONG = {
-    "flags": DIGITS | {"n_epochs": 15, "checkpoint_every": 20},
+    "flags": DIGITS | {"n_epochs": 10, "checkpoint_every": 20},
     "rows": {"ER": {"model": "er"}, "DGC-ER": {"model": "dgc_er", "dgc_alpha": 0.5}},
     "seeds": 2,
 }
@@ -116,6 +116,7 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
     wait_for(lambda: attempts(victim) > before)  # the same command tries it again
     code, _ = second.end(signal.SIGKILL)
     assert code == -signal.SIGKILL and not all(read_summary(c.path) for c in cells)
+    wait_for(lambda: not any(map(process_of, cells)))  # its cells notice, save and stop
 
     outcome = Engine(cells, ["cpu"], jobs=2).run()
     assert (outcome.exit_code, outcome.failed, len(outcome.done)) == (0, {}, 4)
@@ -185,6 +186,25 @@ def test_a_run_that_is_in_use_is_waited_for(tmp_path: Path, monkeypatch: pytest.
     threading.Timer(1.0, lock.release).start()
     Engine([cell], ["cpu"]).run()
     assert started == [False]
+
+
+def test_a_cell_finds_torch_loaded_wherever_the_command_is_given(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import multiprocessing
+from experiments.engine import start_fork_server
+if __name__ == "__main__":
+    start_fork_server(3, [])
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    question = "import os, sys; sender.send(('experiments.cell_process' in sys.modules, os.environ['OMP_NUM_THREADS']))"
+    context.Process(target=exec, args=(question, {{"sender": sender}})).start()
+    print(receiver.recv())
+"""
+    (tmp_path / "ask.py").write_text(code)
+    done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "(True, '3')\n", done.stderr
 
 
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

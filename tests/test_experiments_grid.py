@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from experiment_helpers import DIGITS, expanded, write_grid
 
-from experiments.grid import distinct_runs, expand, merged_flags, parse_seeds, read_grid, selection, to_argv
+from experiments.cells import distinct_runs, expand, merged_flags, to_argv
+from experiments.grid import parse_seeds, read_grid, selection
 from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.run_directory import RunDirectory

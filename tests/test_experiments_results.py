@@ -13,9 +13,10 @@ from experiment_helpers import DIGITS, expanded, finish
 
 from experiments import estimates as estimates_module
 from experiments.cell_files import cell_directory, log_file, reason_in, write_failure
+from experiments.cells import Expansion
 from experiments.claims import claim
 from experiments.estimates import Estimate, Estimates, kind_of
-from experiments.grid import Expansion, PaperValue
+from experiments.grid import PaperValue
 from experiments.markdown import markdown
 from experiments.plan import duration, plan
 from experiments.records import METRICS
@@ -136,7 +137,7 @@ def test_the_time_left_is_that_of_like_runs_on_this_machine(half_done: Expansion
     assert [cell.strip() for cell in text.splitlines()[2].split("|")[1:-1]] == ["grid", "10", "5", "10"]
     assert "10 runs in all, 5 done, 5 to go." in text
     # Two runs of ER (47 s each) and one of SGD (17 s).
-    assert "1 min 51 s of work, 56 s with 2 at a time (measured on this machine: 3 runs by finished runs)" in text
+    assert "1 min 51 s of work, 56 s with 2 at a time (measured on this machine: finished runs for 3 of them)" in text
     assert "Not in it: 2 runs (not measured)." in text
 
 

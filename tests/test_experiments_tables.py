@@ -8,7 +8,7 @@ import pytest
 
 import models
 from backbone.ResNetBlock import resnet18
-from experiments.grid import Expansion, distinct_runs, expand
+from experiments.cells import Expansion, distinct_runs, expand
 from experiments.tables import FOLDER, load_table, profile_names, table_names
 from utils.errors import UsageError
 from utils.parse import parse_args
@@ -50,8 +50,8 @@ def test_every_number_of_the_paper_is_there() -> None:
         ("ff", "FF", "DGC-DER++", "S-TinyImageNet, 5000", 4.59, 0.83),
         ("faa", "FAA", "MOCA", "S-CIFAR100, 2000", 9.35, 18.67),
         ("taskfree", "FAIA", "GCR", "S-CIFAR100, 2000", 63.18, 2.16),
-        ("alpha", "FAIA", "DGC-ER", "α = 0.01", 57.4, 2.14),
-        ("m", "FAIA", "DGC-ER", "m = 1", 49.11, 5.30),
+        ("alpha", "FAIA", "DGC-ER", "S-CIFAR100, α = 0.01", 57.4, 2.14),
+        ("m", "FAIA", "DGC-ER", "S-CIFAR100, m = 1", 49.11, 5.30),
         ("time", "T2", "GSS", "S-CIFAR100, 500", 4281.39, None),
     ],
 )
