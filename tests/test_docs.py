@@ -23,6 +23,7 @@ from PIL import Image
 
 import datasets
 import models
+import reproduce
 import utils.parse
 from utils import demo
 from utils.metrics import summarise
@@ -138,7 +139,7 @@ def test_the_guide_names_every_file_of_a_run(extended: Extended) -> None:
 
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    known = set(OTHER_FLAGS)
+    known = OTHER_FLAGS | reproduce.known_flags()
     for model in models.get_model_entries():
         for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
             parser = utils.parse._build_parser(utils.parse._preselect(["--model", model, "--dataset", dataset]))
@@ -156,7 +157,7 @@ def test_flags_exist(page: str, known_flags: set[str]) -> None:
 def test_paths_and_links_lead_somewhere(page: str) -> None:
     made = TO_BE_MADE | {name for name, _ in re.findall(NAMED_FILE, EXTENDING, re.M | re.S)}
     text = re.sub(r"--output \S+", "", PAGES[page])  # written by the command
-    folders = "backbone|benchmarks|datasets|docs|models|tests|utils"
+    folders = "backbone|benchmarks|datasets|docs|experiments|models|tests|utils"
     paths = set(re.findall(rf"(?<![\w/.<>-])((?:{folders})/[\w./-]*\w|\w+\.py)", text)) - made
     missing = {path for path in paths if not (ROOT / path).exists()}
     assert not missing

@@ -14,7 +14,7 @@ import pytest
 
 import utils.files
 from utils.errors import UserError
-from utils.files import RunLock, atomic_write, atomic_write_text, remove_leftovers
+from utils.files import RunLock, atomic_write, atomic_write_text, is_locked, remove_leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -129,6 +129,16 @@ def test_lock_names_directory_and_holder_and_dies_with_the_process(tmp_path: Pat
     with RunLock(path):
         pass
     RunLock(path).release()
+
+
+def test_asking_whether_a_file_is_locked_leaves_it_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    assert not is_locked(path) and not path.exists()
+    lock = RunLock(path)
+    content = path.read_text()
+    assert is_locked(path)
+    lock.release()
+    assert not is_locked(path) and path.read_text() == content
 
 
 def test_without_advisory_locks_nothing_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,3 +140,15 @@ class RunLock:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+
+def is_locked(path: str | os.PathLike[str]) -> bool:
+    """Whether a living process holds the `RunLock` on a file; the file stays as it is."""
+    if fcntl is None or not Path(path).exists():
+        return False
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in NO_LOCKS
+    return False

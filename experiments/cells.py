@@ -1,0 +1,114 @@
+"""The cells of a grid: each one command line of `main.py`, and the directory of its run."""
+
+from __future__ import annotations
+
+import copy
+from argparse import Namespace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from experiments.grid import Flags, Grid
+from utils.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: its place in the grid, its command line, and the directory that it owns."""
+
+    row: str
+    column: str
+    seed: int
+    argv: tuple[str, ...]
+    args: Namespace = field(repr=False, compare=False)
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return ", ".join(part for part in (self.row, self.column, f"seed {self.seed}") if part)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A grid and its cells; rows and columns of a lenient grid that cannot be run here, and why."""
+
+    grid: Grid
+    cells: list[Cell]
+    unavailable: dict[tuple[str, str], str]
+
+
+def merged_flags(grid: Grid, row: str, column: str) -> Flags | None:
+    """The flags of a cell; None if the row has no cell in that column."""
+    spec = grid.rows[row]
+    own = spec.columns.get(column, {})
+    if own is None:
+        return None
+    merged = grid.flags | grid.columns[column] | spec.flags | own
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def to_argv(flags: Flags) -> list[str]:
+    argv = []
+    for name, value in flags.items():
+        if name == "custom_class_order" and isinstance(value, list):
+            value = ",".join(map(str, value))
+        if isinstance(value, list):
+            argv += [f"--{name}", *map(_text, value)]
+        else:
+            argv.append(f"--{name}={_text(value)}")
+    return argv
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def expand(grid: Grid, places: list[str]) -> Expansion:
+    """All cells, row by row; `places` are the flags of the command (`--base_path=…`) that every cell gets.
+
+    Everything is parsed here, so that a wrong flag is known before anything runs. Parsing takes longer than all
+    the rest, so it is done once for all seeds.
+    """
+    expansion = Expansion(grid, [], {})
+    for row in grid.rows:
+        for column in grid.columns:
+            flags = merged_flags(grid, row, column)
+            if flags is None:
+                continue
+            try:
+                expansion.cells.extend(_seeded_cells(grid, row, column, [*to_argv(flags), *places]))
+            except UsageError as error:
+                if not grid.lenient:
+                    where = f"row {row!r}" + (f", column {column!r}" if column else "")
+                    raise UsageError(f"{grid.name}: {where}: {error}") from None
+                expansion.unavailable[row, column] = str(error).partition("; ")[0]
+    return expansion
+
+
+def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str]) -> list[Cell]:
+    from utils.run_directory import RunDirectory
+
+    cells = []
+    for seed in grid.seeds:
+        args = copy.copy(_parsed(tuple(argv)))
+        args.seed = seed
+        cells.append(Cell(row, column, seed, (*argv, f"--seed={seed}"), args, RunDirectory(args).path))
+    return cells
+
+
+@cache
+def _parsed(argv: tuple[str, ...]) -> Namespace:
+    """Several tables have the same cells."""
+    from utils.parse import parse_args
+
+    return parse_args([*argv, "--seed=0"])
+
+
+def distinct_runs(cells: Iterable[Cell]) -> list[Cell]:
+    """One cell for each run directory, the first that names it: what several cells share is run once."""
+    by_path: dict[Path, Cell] = {}
+    for cell in cells:
+        by_path.setdefault(cell.path, cell)
+    return list(by_path.values())

@@ -1,0 +1,186 @@
+"""A grid: rows × columns × seeds, each cell one command line of `main.py` and the directory of its run.
+
+    title: Replay and calibration
+    flags: {dataset: seq-cifar100, dataset_config: reduced}      # of every cell
+    columns: {"500": {buffer_size: 500}, "2000": {buffer_size: 2000}}
+    rows:
+      ER: {model: er}
+      SGD: {model: sgd, buffer_size: null}                       # null takes a flag away
+      DGC-ER: {model: dgc_er, against: ER}                       # the pair that is compared seed by seed
+      ER, equal memory: {model: er, columns: {"500": {buffer_size: 974}, "2000": null}}   # null: no such cell
+    seeds: 3                                                     # 0, 1, 2; or a list
+    metrics: [FAIA, FF]
+
+Flags merge in this order, later ones winning: `flags`, the column's, the row's, the row's own for that column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from utils.errors import UsageError, nearest
+from utils.yaml_io import read_yaml
+
+Flags = dict[str, Any]
+KEYS = ("title", "flags", "columns", "rows", "seeds", "metrics")
+DEFAULT_METRICS = ["FAIA", "FAA", "FF"]
+ONLY_COLUMN = ""
+# Flags that belong to the command that runs a grid, not to a cell of it.
+OF_THE_COMMAND = {
+    "seed": "use the grid's `seeds`",
+    "base_path": "give --base_path to the command",
+    "results_path": "give --results_path to the command",
+    "device": "give --devices to the command",
+    "resume": "a grid always goes on with what is there",
+    "overwrite": "delete the run's directory instead",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Flags of a row, those of some of its columns (None: the row has no such cell), and the row it is paired with."""
+
+    flags: Flags
+    columns: dict[str, Flags | None] = field(default_factory=dict)
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class PaperValue:
+    """A number of the paper, as printed; what it calls its standard error is None where it prints none."""
+
+    text: str
+    mean: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    name: str
+    title: str
+    flags: Flags
+    columns: dict[str, Flags]
+    rows: dict[str, Row]
+    seeds: tuple[int, ...]
+    metrics: list[str]
+    # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; the scale of the
+    # numbers; what is to be known about them; the paper's own (metric → row → column).
+    lenient: bool = False
+    conditions: str = ""
+    notes: list[str] = field(default_factory=list)
+    paper: dict[str, dict[str, dict[str, PaperValue]]] = field(default_factory=dict)
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a YAML file; whatever is wrong with it is one line that names the file and the place."""
+    content = read_yaml(path)
+    try:
+        return parse_grid(path.stem, content)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def parse_grid(name: str, content: Mapping[Any, Any], **of_a_table: Any) -> Grid:
+    for key in content:
+        if key not in KEYS:
+            raise UsageError(f"unknown key {key!r}{nearest(str(key), KEYS)}")
+    columns = {
+        column: _flags(flags, f"column {column!r}")
+        for column, flags in _mapping(content.get("columns"), "columns").items()
+    }
+    rows = {row: _row(values, row, columns) for row, values in _mapping(content.get("rows"), "rows").items()}
+    if not rows:
+        raise UsageError("`rows` is missing or empty; a row is a name with its flags, such as `ER: {model: er}`")
+    for row, spec in rows.items():
+        if spec.against is not None and spec.against not in rows:
+            raise UsageError(f"row {row!r}: against: unknown row {spec.against!r}{nearest(spec.against, rows)}")
+    return Grid(
+        name=name,
+        title=str(content.get("title") or name),
+        flags=_flags(content.get("flags"), "flags"),
+        columns=columns or {ONLY_COLUMN: {}},
+        rows=rows,
+        seeds=parse_seeds(content.get("seeds", 1)),
+        metrics=parse_metrics(content.get("metrics", DEFAULT_METRICS)),
+        **of_a_table,
+    )
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """`3` is 0, 1, 2; a list is itself."""
+    seeds = list(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds: {value!r} is neither a number of seeds, at least 1, nor a list of distinct seeds")
+    return tuple(seeds)
+
+
+def parse_metrics(value: Any) -> list[str]:
+    from experiments.records import METRICS
+
+    if not isinstance(value, list) or not value:
+        raise UsageError(f"metrics: {value!r} is not a list, such as [{', '.join(DEFAULT_METRICS)}]")
+    for name in value:
+        if name not in METRICS:
+            raise UsageError(f"metrics: unknown metric {name!r}{nearest(str(name), METRICS)}")
+    return value
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    """A mapping with its keys as text: YAML reads the column 500 as a number."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: {value!r} is not a mapping of `name: value`")
+    named = {str(key): item for key, item in value.items()}
+    if len(named) < len(value):
+        raise UsageError(f"{where}: a name is given twice, as a number and as text")
+    return named
+
+
+def _row(values: Any, row: str, columns: Iterable[str]) -> Row:
+    flags = _mapping(values, f"row {row!r}")
+    own = _mapping(flags.pop("columns", None), f"row {row!r}: columns")
+    against = flags.pop("against", None)
+    for column in own:
+        if column not in columns:
+            raise UsageError(f"row {row!r}: columns: unknown column {column!r}{nearest(column, columns)}")
+    by_column = {
+        column: None if value is None else _flags(value, f"row {row!r}, column {column!r}")
+        for column, value in own.items()
+    }
+    return Row(_flags(flags, f"row {row!r}"), by_column, None if against is None else str(against))
+
+
+def _flags(value: Any, where: str) -> Flags:
+    flags = _mapping(value, where)
+    for name, item in flags.items():
+        if name in OF_THE_COMMAND:
+            raise UsageError(f"{where}: {name} does not belong in a grid; {OF_THE_COMMAND[name]}")
+        scalars = item if isinstance(item, list) else [item]
+        if any(isinstance(scalar, list | Mapping) for scalar in scalars):
+            raise UsageError(f"{where}: {name}: {item!r} is neither a value nor a list of values")
+    return flags
+
+
+def selection(grid: Grid, rows: list[str] | None, columns: list[str] | None) -> Grid:
+    """Only these rows, by name, and these columns, by name or by a part of it: `S-CIFAR100` of `S-CIFAR100, 500`."""
+    for name in rows or []:
+        if name not in grid.rows:
+            raise UsageError(f"--rows: {grid.name} has no row {name!r}{nearest(name, grid.rows)}")
+    parts = {part for column in grid.columns for part in (column, *column.split(", "))}
+    for name in columns or []:
+        if name not in parts:
+            raise UsageError(f"--columns: {grid.name} has no column {name!r}{nearest(name, parts)}")
+    return replace(
+        grid,
+        rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
+        columns={
+            column: flags
+            for column, flags in grid.columns.items()
+            if not columns or {column, *column.split(", ")} & set(columns)
+        },
+    )

@@ -1,0 +1,85 @@
+"""Results as Markdown that is readable in a terminal, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from experiments.cells import Expansion, merged_flags
+from experiments.results import Results
+from experiments.statistics import Difference
+
+UNDEFINED = "–"
+NOT_AVAILABLE = "not available"
+PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
+
+
+def markdown(results: Results) -> str:
+    """One table per metric with the paper's numbers beside ours, and below it the differences of paired rows."""
+    grid = results.grid
+    parts = [f"## {grid.title}", " ".join(filter(None, [grid.conditions, "Mean ± standard error (number of seeds)."]))]
+    for metric in grid.metrics:
+        parts += [f"### {metric}", _table(results, metric)]
+        if pairs := _pairs(results, metric):
+            parts += [PAIRS, pairs]
+    parts += ["\n".join(f"- {note}" for note in [*grid.notes, *missing([results.expansion])])]
+    return "\n\n".join(filter(None, parts))
+
+
+def _table(results: Results, metric: str) -> str:
+    grid = results.grid
+    paper = grid.paper.get(metric, {})
+    header, lines = [""], [[row] for row in grid.rows]
+    for column in grid.columns:
+        header.append(column or metric)
+        for line, row in zip(lines, grid.rows, strict=True):
+            line.append(_cell(results, row, column, metric))
+        if any(column in by_column for by_column in paper.values()):
+            header.append("paper")
+            for line, row in zip(lines, grid.rows, strict=True):
+                value = paper.get(row, {}).get(column)
+                line.append("" if value is None else value.text)
+    return table(header, lines)
+
+
+def _cell(results: Results, row: str, column: str, metric: str) -> str:
+    if (row, column) in results.expansion.unavailable:
+        return NOT_AVAILABLE
+    if merged_flags(results.grid, row, column) is None:
+        return ""
+    summary = results.summary(row, column, metric)
+    if summary.mean is None:
+        return UNDEFINED
+    error = UNDEFINED if summary.se is None else f"{summary.se:.2f}"
+    return f"{summary.mean:.2f} ± {error} ({summary.n})"
+
+
+def _pairs(results: Results, metric: str) -> str:
+    lines = []
+    for row, spec in results.grid.rows.items():
+        differences = [results.difference(row, column, metric) for column in results.grid.columns]
+        if any(d is not None and d.summary.n for d in differences):
+            lines.append([f"{row} − ({spec.against})", *map(_difference, differences)])
+    return table(["", *(column or metric for column in results.grid.columns)], lines) if lines else ""
+
+
+def _difference(difference: Difference | None) -> str:
+    if difference is None or difference.summary.mean is None:
+        return UNDEFINED
+    mean, n = f"{difference.summary.mean:+.2f}", difference.summary.n
+    if difference.low is None or difference.high is None:
+        return f"{mean} ({n})"
+    p = UNDEFINED if difference.p is None else f"{difference.p:.2g}"
+    return f"{mean} [{difference.low:+.2f}, {difference.high:+.2f}], p {p} ({n})"
+
+
+def missing(expansions: Iterable[Expansion]) -> list[str]:
+    """What cannot be run here, and why, in one line."""
+    found = {f"{row} ({reason})": None for e in expansions for (row, _), reason in e.unavailable.items()}
+    return [f"Not available: {', '.join(found)}."] if found else []
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

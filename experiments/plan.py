@@ -1,0 +1,64 @@
+"""What a command would do: how many runs, how many are done, and the time and disk of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from experiments.cells import Cell, Expansion, distinct_runs
+from experiments.estimates import Estimate, Estimates
+from experiments.markdown import missing, table
+from experiments.records import read_summary
+
+
+def unfinished(cells: Sequence[Cell]) -> list[Cell]:
+    return [cell for cell in distinct_runs(cells) if read_summary(cell.path) is None]
+
+
+def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) -> str:
+    cells = [cell for expansion in expansions for cell in expansion.cells]
+    runs, left = distinct_runs(cells), unfinished(cells)
+    lines = [_counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
+    lines += [f"{len(runs)} runs in all, {len(runs) - len(left)} done, {len(left)} to go."]
+    return "\n".join([*lines, *_needs([estimates.of(cell) for cell in left], at_a_time)])
+
+
+def _counts(expansions: Sequence[Expansion], left: set) -> str:
+    """Of each table: its runs, those done, and those that no table above it has."""
+    seen: set = set()
+    rows = []
+    for expansion in expansions:
+        paths = {cell.path for cell in expansion.cells}
+        rows.append([expansion.grid.name, *map(str, (len(paths), len(paths - left), len(paths - seen)))])
+        seen |= paths
+    return table(["", "runs", "done", "not above"], rows)
+
+
+def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
+    known = [estimate for estimate in estimates if estimate is not None and estimate.source is not None]
+    lines = []
+    if known:
+        seconds = sum(estimate.seconds for estimate in known)
+        sources = Counter(estimate.source for estimate in known)
+        measured = ", ".join(f"{source} for {count} of them" for source, count in sources.items())
+        lines.append(
+            f"Time: {duration(seconds)} of work, {duration(seconds / at_a_time)} with {at_a_time} at a time "
+            f"(measured on this machine: {measured})."
+        )
+        lines.append(f"Disk: {sum(estimate.bytes for estimate in known) / 1e9:.2g} GB.")
+    reasons = Counter(estimate.error if estimate else "not measured" for estimate in estimates if estimate not in known)
+    return lines + [f"Not in it: {count} runs ({reason})." for reason, count in reasons.items()]
+
+
+def duration(seconds: float) -> str:
+    """In two units: `3 d 4 h`, `2 h 5 min`, `4 min 10 s`, `12 s`."""
+    whole = round(seconds)
+    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts = []
+    for name, size in units:
+        amount, whole = divmod(whole, size)
+        parts.append((amount, name))
+    first = next((i for i, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
+    return " ".join(
+        f"{amount} {name}" for amount, name in parts[first : first + 2] if amount or first == len(parts) - 1
+    )

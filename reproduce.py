@@ -1,0 +1,233 @@
+"""The paper's tables and figures, and grids of one's own: what to run, running it, how far it is, what came out.
+
+python reproduce.py list
+python reproduce.py plan faia --profile smoke
+python reproduce.py run faia --profile smoke --jobs 2
+python reproduce.py status faia --profile smoke
+python reproduce.py table faia --profile smoke
+python reproduce.py run --grid FILE.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from experiments.cells import Expansion, expand
+from experiments.grid import Grid, parse_seeds, read_grid, selection
+from experiments.records import read_json
+from experiments.tables import entry, load_table, profile_names, table_names
+from utils.args import ArgumentParser, number
+from utils.errors import UsageError, UserError
+from utils.files import atomic_write_text
+from utils.registry import ROOT
+from utils.status import discard_stdout, say
+
+WATCH_SECONDS = 5
+CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
+CLEAR_SCREEN = "\x1b[2J\x1b[H"
+
+
+def parser() -> ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    top = ArgumentParser(prog="reproduce.py", description=__doc__, formatter_class=formatter)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="the tables, and what they consist of")
+    plan = commands.add_parser("plan", help="number of runs, what is done, time and disk of the rest")
+    run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
+    status = commands.add_parser("status", help="what is done, running, failed and waiting (of the last `run`)")
+    table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
+    for command in (plan, run, status, table):
+        _selection(command)
+    for command in (plan, run):
+        command.add_argument("--jobs", type=number(int, 1), default=1, help="runs at a time on each device")
+        command.add_argument(
+            "--devices", metavar="LIST", help="cpu, or cuda:0,cuda:1 (default: all GPUs, else the CPU)"
+        )
+    plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
+    status.add_argument("--watch", action="store_true", help=f"show it anew every {WATCH_SECONDS} s until all is done")
+    table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
+    table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
+    return top
+
+
+def known_flags() -> set[str]:
+    """Of all commands."""
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {flag for command in commands.choices.values() for flag in command._option_string_actions}
+
+
+def _selection(command: ArgumentParser) -> None:
+    """What to work on, and where it is."""
+    add = command.add_argument
+    add("tables", nargs="*", metavar="TABLE", help="names from `list`, or all")
+    add("--profile", choices=profile_names(), help="scale: paper (GPUs), reduced (hours of CPU) or smoke (minutes)")
+    add("--grid", type=Path, metavar="FILE", help="a grid of one's own instead of tables")
+    add("--rows", nargs="+", metavar="ROW", help="only these rows")
+    add("--columns", nargs="+", metavar="COLUMN", help="only columns with this name or part of it, such as S-CIFAR100")
+    add("--seeds", type=_seeds, help="number of seeds, or a list such as 0,3,5, instead of the profile's or grid's")
+    add("--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
+    add("--results_path", metavar="DIR", help="where run directories go, relative to --base_path")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {text}: give a number of seeds, or a list such as 0,3,5") from None
+    return parse_seeds(numbers if "," in text else numbers[0])
+
+
+def selected(args: Namespace) -> list[Expansion]:
+    """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
+    places = [f"--{name}={value}" for name in ("base_path", "results_path") if (value := getattr(args, name))]
+    chosen = [selection(grid, args.rows, args.columns) for grid in grids(args)]
+    return [expand(replace(grid, seeds=args.seeds or grid.seeds), places) for grid in chosen]
+
+
+def grids(args: Namespace) -> list[Grid]:
+    if bool(args.tables) == bool(args.grid):
+        raise UsageError("give tables (`python reproduce.py list` shows them), or a grid of your own by --grid")
+    if args.grid:
+        if args.profile:
+            raise UsageError("--profile is for tables; a grid says its scale itself")
+        return [read_grid(args.grid)]
+    if not args.profile:
+        raise UsageError(f"--profile is missing: one of {', '.join(profile_names())}")
+    names = table_names() if args.tables == ["all"] else args.tables
+    return [load_table(name, args.profile) for name in dict.fromkeys(names)]
+
+
+def _last_choice(args: Namespace) -> Path:
+    """The file that remembers what the last `run` in a results folder was about."""
+    return Path(args.base_path or ROOT / "data", args.results_path or "results", ".cells", "last.json").absolute()
+
+
+def _remember(args: Namespace) -> None:
+    grid = str(args.grid.absolute()) if args.grid else None
+    choice = {name: getattr(args, name) for name in CHOICE} | {"grid": grid}
+    atomic_write_text(_last_choice(args), json.dumps(choice) + "\n")
+
+
+def _recall(args: Namespace) -> None:
+    """Without a choice of its own a command is about what was run last."""
+    if args.tables or args.grid:
+        return
+    choice = read_json(_last_choice(args))
+    if choice is None:
+        raise UsageError(f"nothing was run below {_last_choice(args).parents[1]} yet; give tables, or a grid by --grid")
+    for name, value in choice.items():
+        setattr(args, name, value)
+    args.grid, args.seeds = args.grid and Path(args.grid), args.seeds and tuple(args.seeds)
+
+
+def _devices(given: str | None) -> list[str]:
+    """Every GPU by default, else what a single run would choose."""
+    import torch
+
+    from utils.conf import get_device
+
+    if given is None:
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [str(get_device())]
+    return [str(get_device(name)) for name in given.split(",")]
+
+
+def show_list(args: Namespace) -> int:
+    for name in table_names():
+        shown = entry(name)
+        say(f"{name:16}{shown.place:10}{shown.title}\n{'':26}{len(shown.rows)} rows × {' | '.join(shown.columns)}")
+    say(f"\nprofiles: {', '.join(profile_names())}")
+    return 0
+
+
+def show_plan(args: Namespace) -> int:
+    from experiments.engine import start_fork_server, threads_per_process
+    from experiments.estimates import Estimates
+    from experiments.plan import plan, unfinished
+
+    expansions, devices = selected(args), _devices(args.devices)
+    cells = [cell for expansion in expansions for cell in expansion.cells]
+    at_a_time = args.jobs * len(devices)
+    estimates = Estimates(cells)
+    if not args.no_probe:
+        threads = threads_per_process(at_a_time)
+        start_fork_server(threads, cells)
+        estimates.probe(unfinished(cells), threads, devices[0], lambda line: print(line, file=sys.stderr))
+    say(plan(expansions, estimates, at_a_time))
+    return 0
+
+
+def run(args: Namespace) -> int:
+    from experiments.cell_files import log_file
+    from experiments.engine import Engine
+
+    cells = [cell for expansion in selected(args) for cell in expansion.cells]
+    _remember(args)
+    outcome = Engine(cells, _devices(args.devices), args.jobs).run()
+    for cell, reason in outcome.failed.values():
+        say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
+    if outcome.stopped:
+        say("Stopped. The same command goes on.")
+    elif outcome.failed:
+        say(f"{len(outcome.failed)} runs failed. The same command tries them again.")
+    return outcome.exit_code
+
+
+def show_status(args: Namespace) -> int:
+    from experiments.plan import unfinished
+    from experiments.status import status
+
+    _recall(args)
+    expansions = selected(args)
+    while True:
+        text = status(expansions)
+        say((CLEAR_SCREEN if args.watch and sys.stdout.isatty() else "") + text)
+        if not args.watch or not unfinished([cell for expansion in expansions for cell in expansion.cells]):
+            return 0
+        time.sleep(WATCH_SECONDS)
+
+
+def show_table(args: Namespace) -> int:
+    from experiments.grid import parse_metrics
+    from experiments.markdown import markdown
+    from experiments.results import read_results, write_results
+
+    expansions = selected(args)
+    if args.metrics:
+        metrics = parse_metrics(args.metrics)
+        expansions = [replace(e, grid=replace(e.grid, metrics=metrics)) for e in expansions]
+    results = read_results(expansions)
+    say("\n\n".join(map(markdown, results)))
+    if args.output:
+        write_results(results, args.output)
+    return 0
+
+
+COMMANDS = {"list": show_list, "plan": show_plan, "run": run, "status": show_status, "table": show_table}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 128 + n stopped by signal n."""
+    logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
+    try:
+        args = parser().parse_args(argv)
+        sys.exit(COMMANDS[args.command](args))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `… list | head`
+        discard_stdout()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What the tests of grids share: a grid in a file, and runs that were never trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from experiments.cells import Cell, Expansion, expand
+from experiments.grid import read_grid
+from utils.metrics import summarise
+from utils.results import write_accuracy, write_json, write_summary
+from utils.run_directory import RunDirectory
+
+DIGITS = {"dataset": "seq-digits", "n_epochs": 1, "buffer_size": 50}
+
+
+def write_grid(path: Path, **content: Any) -> Path:
+    path.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def expanded(tmp_path: Path, **content: Any) -> Expansion:
+    grid = read_grid(write_grid(tmp_path / "grid.yaml", **content))
+    return expand(grid, [f"--base_path={tmp_path / 'data'}"])
+
+
+def finish(cell: Cell, first: float, last: tuple[float, float], seconds: float = 10.0, **environment: Any) -> None:
+    """Write a run of two tasks with these accuracies: a[1,1]; a[2,1] and a[2,2]. Task-IL is 100 throughout."""
+    matrix = np.array([[first, np.nan], last])
+    cell.path.mkdir(parents=True)
+    perfect = np.where(np.isnan(matrix), np.nan, 100.0)
+    write_accuracy(cell.path / "accuracy.csv", matrix, perfect)
+    tasks = [{"task": task, "train_seconds": seconds * task, "eval_seconds": 1.0} for task in (1, 2)]
+    timing = {"finished": "2024-05-01T00:00:00+00:00", "tasks": tasks, "steps_per_second": 2.0}
+    write_json(cell.path / "timing.json", timing)
+    write_json(cell.path / "environment.json", environment)
+    write_summary(
+        cell.path / "summary.json",
+        summarise(matrix),
+        summarise(perfect),
+        model=cell.args.model,
+        dataset=cell.args.dataset,
+        seed=cell.seed,
+        config_hash=RunDirectory(cell.args).hash,
+        n_tasks=2,
+        steps=40,
+        parameters=1234,
+    )
