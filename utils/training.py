@@ -6,6 +6,7 @@ Everything that a run consists of is in `Trainer._state()`: what is not in there
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from utils import checkpoint_store
 from utils.accuracies import Accuracies
@@ -77,6 +77,7 @@ class Trainer:
         self.guard = NonFiniteGuard(model, on_device=model.device.type != "cpu")
         self.guard.where = self.position
         self.scheduler: Any = None
+        self.loader: Any = None  # of the current task
         self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
         self.timing = Timing()
         self.diagnostics = Diagnostics(model, dataset, args.dgc_diagnostics)
@@ -152,8 +153,10 @@ class Trainer:
             self.model.meta_begin_task(self.dataset)
 
     def _next_data(self) -> None:
+        """The next task's loader, which stays the same whatever a method puts into `dataset.train_loader`."""
         self.dataset.get_data_loaders()
-        self.diagnostics.keep(self.dataset.train_loader.dataset)
+        self.loader = self.dataset.resumable_loader()
+        self.diagnostics.keep(self.loader.dataset)
 
     def _new_scheduler(self) -> Any:
         if self.args.task_free:  # the optimizer lives on: only its learning rate goes back
@@ -164,14 +167,17 @@ class Trainer:
     # -- epochs and steps ----------------------------------------------------------------------------------------
 
     def _steps_per_epoch(self) -> int:
-        length = len(self.dataset.train_loader)
+        try:
+            length = len(self.loader)
+        except TypeError:  # a stream of batches, which ends when it ends
+            length = sys.maxsize
         return min(length, self.model.get_debug_iters() + 1) if self.args.debug_mode else length
 
     def _fit(self) -> None:
         """Train on the current task; a resumed run enters in the middle."""
         position, total = self.position, self._steps_in_task()
         if self._steps_per_epoch() == 0:
-            images = len(self.dataset.train_loader.dataset)
+            images = len(self.loader.dataset)
             raise UserError(
                 f"--drop_last 1 with --batch_size {self.args.batch_size} leaves no batch of the {images} images of "
                 f"task {position.task + 1}; use a smaller --batch_size"
@@ -181,12 +187,12 @@ class Trainer:
             position.task,
             self.dataset.N_TASKS,
             epochs,
-            total,
+            total if total < sys.maxsize else None,
             self.metrics.latest_loss,
             position.task_step,
             enabled=not self.args.non_verbose,
         ) as bar:
-            while position.task_step < total or position.in_epoch:
+            while position.in_epoch or (position.task_step < total if epochs is None else position.epoch < epochs):
                 bar.begin_epoch(position.epoch)
                 self._epoch(bar, total)
 
@@ -202,13 +208,16 @@ class Trainer:
             if not args.task_free:
                 model.meta_begin_epoch(position.epoch, self.dataset)
         self.metrics.begin_epoch(position.epoch)
-        batches = iter(self.dataset.train_loader)
+        batches = iter(self.loader)
         # A task-free model gets no epoch: epochs count hidden tasks.
         extra = {} if args.task_free else {"epoch": position.epoch}
         steps = self._steps_per_epoch()
         while position.epoch_step < steps and position.task_step < total:
+            batch = next(batches, None)
+            if batch is None:
+                break
             self._diagnose()
-            self._step(next(batches), extra)
+            self._step(batch, extra)
             bar.step()
             self._between_steps()
         self._end_epoch(total)
@@ -221,10 +230,13 @@ class Trainer:
             self.metrics.event("diagnostics", **values)
             self.wandb.log_values("diagnostics", values, position.step)
 
-    def _step(self, batch: tuple[torch.Tensor, ...], extra: dict[str, Any]) -> None:
+    def _step(self, batch: tuple[Any, ...], extra: dict[str, Any]) -> None:
+        """Fields that a method has attached to the training set are passed by their names."""
+        names = getattr(self.loader.dataset, "extra_return_fields", ())
+        extra = extra | dict(zip(names, batch[3:], strict=False))
         try:
             with autocast(self.model.device, self.args.code_optimization):
-                result = self.model.meta_observe(*batch, **extra)
+                result = self.model.meta_observe(*batch[:3], **extra)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -369,13 +381,13 @@ class Trainer:
             raise Stopped(self.signals.exit_code)
 
     def _state(self) -> dict[str, Any]:
-        loader = self.dataset.train_loader if self.position.in_task else None
+        loader = self.loader if self.position.in_task else None
         return {
             "hash": self.run_directory.hash,
             "position": asdict(self.position),
             "model": pack(self.model),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
-            "appended": loader.dataset.appended() if loader is not None else None,  # by a method, to its training set
+            "edits": self._edits(),
             "loader": loader.state_dict() if loader is not None else None,
             "streams": self.dataset.streams.state_dict(),
             "global_rng": global_rng_state(),
@@ -384,23 +396,28 @@ class Trainer:
             "timing": self.timing.state_dict(),
         }
 
+    def _edits(self) -> Any:
+        """What a method has added to the training set of the task: exemplars, or a field of its own."""
+        return self.loader.dataset.edits() if self.position.in_task and hasattr(self.loader.dataset, "edits") else None
+
     def _restore(self, state: dict[str, Any]) -> None:
         """The inverse of `_state`. Random generators come last: building the rest may draw from them."""
         for name, value in state["position"].items():
             setattr(self.position, name, value)
         for _ in range(self.position.task + self.position.in_task):
             self._next_data()
-        if state["appended"] is not None:
-            self.dataset.train_loader.dataset.append(*state["appended"])
+        if state["edits"] is not None:
+            self.loader.dataset.redo(state["edits"])
         if state["scheduler"] is not None:
             self.scheduler = get_scheduler(self.model, self.args, self._steps_per_epoch())
             self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made
         unpack(self.model, state["model"])
         if state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-        # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
-        if self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch():
-            self.dataset.train_loader.load_state_dict(state["loader"])
+        if state["loader"] is not None:
+            # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
+            inside = self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch()
+            self.loader.load_state_dict(state["loader"], go_on=inside)
         self.accuracies.load_state_dict(state["accuracies"])
         self.timing.load_state_dict(state["timing"])
         self.metrics.load_state_dict(state["metrics"])

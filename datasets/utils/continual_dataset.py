@@ -163,6 +163,11 @@ class ContinualDataset:
         self.test_loaders += [self.make_test_loader(k) for k in new]
         return self.train_loader, self.test_loaders[-1]
 
+    def resumable_loader(self) -> TaskLoader:
+        """The current task's training loader, in the form that the training loop iterates over."""
+        assert self.train_loader is not None
+        return self.train_loader
+
     def make_test_loader(self, k: int) -> TaskLoader:
         """The images of `eval_offsets(k)` that the run is evaluated on."""
         return self._plain_loader(_classes(self._splits.evaluation, self.eval_offsets(k)))

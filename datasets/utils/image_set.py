@@ -51,6 +51,18 @@ class ImageSet:
     def drop_appended(self) -> None:
         self.data, self.targets = self.data[: self.n_own], self.targets[: self.n_own]
 
+    def edits(self) -> dict[str, Any]:
+        """All that a method has added, for a checkpoint."""
+        return {"rows": self.appended(), "fields": {name: getattr(self, name) for name in self.extra_return_fields}}
+
+    def redo(self, edits: dict[str, Any]) -> None:
+        images, labels = edits["rows"]
+        if len(labels):
+            self.append(images, labels)
+        for name, values in edits["fields"].items():
+            setattr(self, name, values)
+        self.extra_return_fields = tuple(edits["fields"])
+
     def batch(self, rows: Tensor | slice) -> Tensor:
         """Images as NCHW, in the memory layout of `data`."""
         if isinstance(rows, slice):

@@ -71,8 +71,10 @@ class TaskLoader:
     def state_dict(self) -> dict[str, Any]:
         return {"permutation": self._permutation, "position": self.position}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next `iter()` goes on in the saved epoch instead of starting a new one."""
+    def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
+        """With `go_on` the next `iter()` goes on in the saved epoch, else it begins a new one."""
+        if not go_on:
+            return
         permutation = state["permutation"]
         if permutation is not None and len(permutation) != len(self.dataset):
             raise ValueError(
