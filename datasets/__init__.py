@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,11 @@ def register_dataset(name: str) -> Callable[[type], type]:
     return register
 
 
-def get_dataset_entries() -> dict[str, registry.Entry]:
-    return registry.scan("datasets", "register_dataset")
+DATASETS = registry.Kind("dataset", "datasets", "register_dataset", "ContinualDataset", REGISTERED_DATASETS)
+
+
+def get_dataset_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
+    return registry.scan(DATASETS, plugins)
 
 
 def get_dataset_names(names_only: bool = False) -> Any:
@@ -79,7 +82,7 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
 
     Never to the class itself: a second dataset in the same process must not inherit them.
     """
-    cls: Any = registry.find("dataset", args.dataset, get_dataset_entries()).load()
+    cls: Any = registry.find(DATASETS, args.dataset, getattr(args, "plugin", ())).load()
     fields, _, _ = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
     return type(cls.__name__, (cls,), fields) if fields else cls
 
