@@ -16,7 +16,7 @@ import socket
 import sys
 import uuid
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -166,7 +166,7 @@ def _build_parser(chosen: Namespace) -> ArgumentParser:
         raise UsageError(f"--backbone is missing: {chosen.dataset} names no default; --list shows all backbones")
     chosen.backbone = _find(backbones.BACKBONES, str(backbone), chosen.plugin)
     dataset_class = datasets.get_dataset_class(chosen)
-    _add_signature_flags(parser, f"dataset {chosen.dataset}", list(_own_parameters(dataset_class)))
+    _add_signature_flags(parser, f"dataset {chosen.dataset}", datasets.own_parameters(dataset_class))
     _, network = backbones.get_backbone_class(chosen.backbone, True, chosen.plugin)
     _add_signature_flags(
         parser, f"backbone {chosen.backbone}", [p for n, p in network.items() if n not in backbones.FROM_DATASET]
@@ -206,12 +206,6 @@ def _default_layers(chosen: Namespace, set_by_model: dict[str, Any]) -> list[Lay
     # A resumed run repeats what it recorded; a handed-over model only gives defaults, below the model's own.
     layers.insert(len(layers) if chosen.resume else 2, chosen.recorded)
     return layers
-
-
-def _own_parameters(dataset_class: type) -> Iterable[inspect.Parameter]:
-    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
-    parameters = list(inspect.signature(dataset_class.__init__, eval_str=True).parameters.values())[2:]  # type: ignore[misc]
-    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _add_signature_flags(parser: ArgumentParser, title: str, parameters: list[inspect.Parameter]) -> None:

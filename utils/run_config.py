@@ -20,10 +20,10 @@ RESULTS_VERSION = 1
 NEUTRAL = frozenset(
     """base_path results_path checkpoint_path device notes non_verbose nowand wandb_project wandb_entity wandb_name
     wandb_group wandb_tags savecheck ckpt_name checkpoint_minutes checkpoint_every model_config dataset_config
-    loadcheck plugin num_workers""".split()
+    loadcheck plugin""".split()
 )
 # Flags that came later: left out where they have no effect, so that earlier runs are still known for what they are.
-LATER = frozenset(["dgc"])
+LATER = frozenset(["dgc", "num_workers"])
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(
     """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
@@ -56,7 +56,9 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     flags = recorded_args(args)
     config = {name: v for name, v in flags.items() if name not in NEUTRAL and not (name in LATER and not v)}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
-    config["dataset_fields"] = json.loads(json.dumps(fields))
+    given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
+    fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
+    config["dataset_fields"] = json.loads(json.dumps(fields, default=str))
     config["results_version"] = RESULTS_VERSION
     if args.plugin:
         config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
