@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_run, run
+from helpers import ROOT, assert_same_run, run
 from method_helpers import Killed, kill_at
 from torchvision import transforms
 
@@ -185,6 +185,22 @@ def test_an_explicit_assignment_to_tasks_wins() -> None:
         loader, test_loader = store(train, test, dataset)
         assert loader.dataset.indexes.tolist() == list(range(80 * task, 80 * task + 80))
         assert len(test_loader.dataset) == 20 and set(test_loader.dataset.targets.tolist()) == set(range(6))
+
+
+def test_a_file_dropped_into_the_folder_is_found() -> None:
+    file = ROOT / "datasets" / "dropped_patches.py"
+    text = (FOREIGN / "seq_patches.py").read_text().replace('NAME = "seq-patches"', 'NAME = "other-patches"')
+    decorated = text.replace("class SequentialPatches", '@register_dataset("dropped_patches")\nclass SequentialPatches')
+    file.write_text(
+        decorated.replace(
+            "from datasets.utils import", "from datasets import register_dataset\nfrom datasets.utils import"
+        )
+    )
+    try:
+        dataset = datasets.get_dataset(parse_args(["--model", "sgd", "--lr", "0.1", "--dataset", "dropped-patches"]))
+        assert len(dataset.get_data_loaders()[0].dataset) == 80 and dataset.get_prompt_templates()
+    finally:
+        file.unlink()
 
 
 # -- transforms ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from utils.augmentations import BatchTransform
 from utils.errors import UsageError, UserError
 from utils.evaluate import evaluate
 from utils.loggers import mean_accuracy_line
+from utils.prompt_templates import templates
 from utils.random_streams import RandomStreams
 from utils.status import say
 
@@ -144,6 +145,9 @@ class ContinualDataset:
     def get_class_names(self) -> list[str]:
         """Names such that entry i is the class that is now labelled i."""
         return fix_class_names_order(self.load_class_names(), self.args)
+
+    def get_prompt_templates(self) -> list[str]:
+        return templates[self.NAME]
 
     def _class_counts(self) -> list[int]:
         per_task = self.N_CLASSES_PER_TASK
