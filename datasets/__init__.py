@@ -119,4 +119,4 @@ def own_parameters(cls: type[ContinualDataset]) -> list[inspect.Parameter]:
 
 def get_dataset(args: Namespace) -> ContinualDataset:
     cls = get_dataset_class(args)
-    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls)})
+    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls) if hasattr(args, p.name)})

@@ -298,7 +298,7 @@ def test_the_batches_do_not_depend_on_the_method(tmp_path: Path, monkeypatch: py
     [
         ("seq-patches", Er, []),
         ("seq-patches", DgcEr, ["--dgc_m", "3"]),
-        ("seq-patches", Er, ["--num_workers", "1"]),
+        ("seq-patches", Er, ["--num_workers", "2"]),
         ("perm-patches", Er, ["--n_epochs", "2"]),
         ("gcl-patches", Er, []),
     ],
