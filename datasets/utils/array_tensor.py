@@ -35,7 +35,7 @@ class ArrayTensor(Tensor):
         super().__setitem__(index, torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(np.asarray(self), name)
+        return getattr(self.__array__(), name)
 
 
 def _to_array(value: Any) -> Any:

@@ -12,8 +12,10 @@ from torchvision.transforms.functional import to_pil_image
 
 from datasets.utils.array_tensor import ArrayTensor
 from utils.augmentations import apply_transform, is_batched, to_unit_float
+from utils.state import saved_by_attributes
 
 
+@saved_by_attributes
 class ImageSet:
     """Images `data` (uint8 [N, H, W, C]) and labels `targets` (int64 [N]) on one device.
 
@@ -87,6 +89,7 @@ class ImageSet:
         """Images, labels and attached fields are copied; the transform is shared, and so are its random numbers."""
         other = copy.copy(self)
         vars(other).update({name: value.clone() for name, value in vars(self).items() if isinstance(value, Tensor)})
+        other._origin = None  # it is its owner's now
         return other
 
     # -- what a method does to it ----------------------------------------------------------------------------------

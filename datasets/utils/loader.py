@@ -11,8 +11,10 @@ from torch import Tensor
 from datasets.utils.image_set import ImageSet, transform_bytes
 from utils.augmentations import BatchTransform, to_device, to_unit_float
 from utils.conf import warn_once
+from utils.state import saved_by_attributes
 
 
+@saved_by_attributes
 class TaskLoader:
     """Iterates over an `ImageSet` in batches; each `iter()` is an epoch with a new permutation.
 
@@ -72,6 +74,11 @@ class TaskLoader:
     def _transform_in_use(self) -> Any:
         """The loader's own, unless a method has given the images another."""
         return self.dataset.transform or self.transform
+
+    def over(self, images: ImageSet) -> TaskLoader:
+        """A loader like this one, of other images."""
+        options = (self.shuffle, self.drop_last, self.generator, self.triples)
+        return TaskLoader(images, self.batch_size, self.transform, *options)
 
     def state_dict(self) -> dict[str, Any]:
         if self._transform_in_use() is not self.transform:
