@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers import ROOT
 
+from models.utils.dgc_mixin import raw_batches
 from utils.export_plugin import export
 
 COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 3 --buffer_size 20"
@@ -125,6 +127,25 @@ def test_the_correction_survives_a_second_optimizer(reports: dict[str, Any]) -> 
 def test_special_runs(name: str, steps: int, reports: dict[str, Any]) -> None:
     losses = reports[name]["losses"]
     assert len(losses) == steps and all(map(math.isfinite, losses))
+
+
+def test_grey_images_in_a_tensor_are_read_item_by_item() -> None:
+    """As torchvision's MNIST has them; they have no channels, and another range than what the items give."""
+
+    class Grey:
+        data, targets = torch.arange(5 * 4, dtype=torch.uint8).view(5, 2, 2), torch.arange(5)
+
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int, torch.Tensor]:
+            return torch.rand(1, 2, 2), int(self.targets[index]), self.data[index][None] / 255
+
+    before = torch.get_rng_state()
+    batches = list(raw_batches(Grey(), 3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.cat([images for images, _ in batches]), Grey.data[:, None] / 255)
+    assert [labels.tolist() for _, labels in batches] == [[0, 1, 2], [3, 4]]
 
 
 def test_its_command_line(checkout: Path, reports: dict[str, Any], tmp_path: Path) -> None:
