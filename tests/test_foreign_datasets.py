@@ -16,6 +16,7 @@ from method_helpers import Killed, kill_at
 from torchvision import transforms
 
 import datasets
+import models
 from datasets.utils.continual_dataset import ContinualDataset, MammothDatasetWrapper
 from models.dgc_er import DgcEr
 from models.er import Er
@@ -304,9 +305,21 @@ def test_the_batches_do_not_depend_on_the_method(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_resume_is_exact(name: str, method: Any, flags: list[str], tmp_path: Path) -> None:
-    command = [*on(name), *ER, *flags]
+    assert_exact_resume(method, tmp_path, *on(name), *ER, *flags)
+
+
+@pytest.mark.parametrize(("name", "flags"), [("icarl", ["--buffer_size", "30"]), ("lwf", [])])
+def test_resume_is_exact_with_a_method_that_edits_the_training_set(name: str, flags: list[str], tmp_path: Path) -> None:
+    """It also comes from a file: iCaRL adds exemplars, LwF a field with logits."""
+    command = ["--plugin", str(FOREIGN / f"{name}.py"), *on("seq-patches"), "--lr", "0.1", *flags]
+    method = models.get_model_class(parse_args(["--model", name, *command]))
+    assert_exact_resume(method, tmp_path, *command, first=14, second=4)  # in task 2, where the set is another one
+
+
+def assert_exact_resume(method: Any, tmp_path: Path, *command: str, first: int = 4, second: int = 7) -> None:
+    """Killed in its step `first`, and in step `second` after the checkpoint that it then begins at."""
     _, _, straight = run(tmp_path / "straight", *command, model=method.NAME)
-    for step in (4, 7):  # in the first epoch, and in the next
+    for step in (first, second):
         with pytest.MonkeyPatch.context() as patch:
             kill_at(method, step, patch)
             with pytest.raises(Killed):
