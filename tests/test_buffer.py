@@ -176,8 +176,8 @@ def test_a_later_call_may_omit_a_field_but_not_add_one():
 
 def test_a_batch_of_wrong_shape_is_refused_whole():
     buffer = Buffer(4)
-    with pytest.raises(ValueError, match=r"labels has shape \(3,\)"):
-        buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(3))
+    with pytest.raises(ValueError, match=r"labels has shape \(1,\)"):
+        buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(1))
     assert buffer.used_attributes == []
     buffer = filled(4, 2)
     with pytest.raises(ValueError, match=r"examples has shape \(2, 5\)"):
@@ -185,6 +185,13 @@ def test_a_batch_of_wrong_shape_is_refused_whole():
     assert buffer.num_seen_examples == 2
     with pytest.raises(NotImplementedError, match="attention_maps"):
         buffer.add_data(**stream(0, 2), attention_maps=[torch.rand(2, 3)])
+
+
+def test_rows_that_have_no_image_are_left_out():
+    """FDR makes task labels for a full batch, also for the last, short one."""
+    buffer = Buffer(4)
+    buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(2), task_labels=torch.full((32,), 7.0))
+    assert buffer.task_labels.tolist() == [7, 7, 0, 0]
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

@@ -176,8 +176,9 @@ class Buffer:
         if attention_maps is not None:
             raise NotImplementedError("attention_maps cannot be stored in this buffer")
         fields = (examples, labels, logits, task_labels, true_labels)
-        given = {name: value for name, value in zip(FIELDS, fields, strict=True) if value is not None}
-        self._check(given, len(examples))
+        n = len(examples)
+        given = {name: value[:n] for name, value in zip(FIELDS, fields, strict=True) if value is not None}
+        self._check(given, n)
         if not hasattr(self, "examples"):
             self.init_tensors(*fields)
         if self._grows:

@@ -12,6 +12,7 @@ from types import ModuleType
 from utils.errors import UsageError
 
 PACKAGES = ("models", "datasets", "backbone")
+_broken: dict[str, BaseException] = {}  # by the name of the module: what has failed is not tried again
 
 
 def plugin_files(given: Iterable[str]) -> list[Path]:
@@ -35,14 +36,17 @@ def load_file(file: Path) -> ModuleType:
     name = f"plugin_{file.stem}_{digest(file)[:12]}"
     if name in sys.modules:
         return sys.modules[name]
+    if name in _broken:
+        raise _broken[name]
     module = ModuleType(name)
     module.__file__ = str(file)
     _find_siblings(file.parent)
     sys.modules[name] = module
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        _broken[name] = error
         raise
     return module
 

@@ -102,8 +102,9 @@ def _naming(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> ast.expr | 
                 return call.args[0]
     for statement in node.body if isinstance(node, ast.ClassDef) else []:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        if any(getattr(target, "id", None) == "NAME" for target in targets):
-            return getattr(statement, "value", None)
+        for target in filter(None, targets):
+            if any(getattr(part, "id", None) == "NAME" for part in ast.walk(target)):
+                return getattr(statement, "value", None)
     return None
 
 
@@ -169,26 +170,33 @@ def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
 
 
 def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
-    """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one."""
+    """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one.
+
+    Last of all, plugins are imported whose names could be read but are others: there are many ways to name a class.
+    """
     name = normalise(name)
-    failed: list[str] = []
-    for files in (plugins, ()) if plugins else ((),):
-        entry = _by_name(_sources(kind, files)).get(name) or _find_computed(kind, name, _sources(kind, files), failed)
+    failed: dict[str, None] = {}
+    ours: tuple[Sequence[str], bool] = ((), False)
+    for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
+        entry = _by_name(_sources(kind, files)).get(name)
+        entry = entry or _find_computed(kind, name, _sources(kind, files), imported, failed)
         if entry is not None:
             return entry
     reasons = "".join(f"; {reason}" for reason in failed)
     raise UsageError(f"unknown {kind.name} {name!r}{nearest(name, scan(kind, plugins))}{reasons}")
 
 
-def _find_computed(kind: Kind, name: str, sources: Iterator[_Source], failed: list[str]) -> Entry | None:
-    """Import the files that may have names which can't be read from their source."""
+def _find_computed(
+    kind: Kind, name: str, sources: Iterator[_Source], imported: bool, failed: dict[str, None]
+) -> Entry | None:
+    """Import the files that may have names which can't be read from their source; or (`imported`) all of them."""
     for source in sources:
-        if source.computed:
-            entry = Entry(name, source.file, "", "", source.module)
+        if source.computed or imported:
+            place = Entry(name, source.file, "", "", source.module).place
             try:
-                symbol = _names_in(_import(source.file, source.module, entry.place), kind).get(name)
+                symbol = _names_in(_import(source.file, source.module, place), kind).get(name)
             except UserError as error:  # a broken file does not hinder the others
-                failed.append(str(error))
+                failed[str(error)] = None
                 continue
             if symbol:
                 return Entry(name, source.file, symbol, "", source.module)
