@@ -35,7 +35,17 @@ class ArrayTensor(Tensor):
         super().__setitem__(index, torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return getattr(self.__array__(), name)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """For PIL, which then asks for the bytes because there are strides. It shows memory, so the host's only."""
+        if self.device.type != "cpu":
+            raise AttributeError("__array_interface__")
+        array = self.__array__()
+        return array.__array_interface__ | {"strides": array.strides}
 
 
 def _to_array(value: Any) -> Any:
