@@ -22,10 +22,14 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     from backbone import get_backbone
     from datasets import get_dataset
     from models import get_model
-    from utils.conf import get_device, set_random_seed, use_deterministic_kernels
+    from utils.conf import base_path, get_checkpoint_path, get_device, set_random_seed, use_deterministic_kernels
     from utils.optimization import optimise
+    from utils.run_config import freeze
 
     args.device = get_device(args.device)
+    freeze(args)
+    base_path(args.base_path)  # for code that asks without `args`
+    get_checkpoint_path(args.checkpoint_path)
     set_random_seed(args.seed)
     if args.deterministic:
         use_deterministic_kernels()
@@ -34,6 +38,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     net = get_backbone(args).to(args.device)
     optimise(net, args.device, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+    model.net.to(args.device)  # a part that the model's constructor has replaced
     return model, dataset, args
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import utils.registry as registry
@@ -23,8 +23,11 @@ def register_backbone(name: str) -> Callable[[Callable[..., Any]], Callable[...,
     return register
 
 
-def get_backbone_entries() -> dict[str, registry.Entry]:
-    return registry.scan("backbone", "register_backbone")
+BACKBONES = registry.Kind("backbone", "backbone", "register_backbone", "", REGISTERED_BACKBONES)
+
+
+def get_backbone_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
+    return registry.scan(BACKBONES, plugins)
 
 
 def get_backbone_names() -> list[str]:
@@ -35,20 +38,19 @@ def get_backbone_names() -> list[str]:
 FROM_DATASET = ("num_classes", "in_channels", "input_size")
 
 
-def get_backbone_class(name: str) -> Callable[..., Any]:
-    """The class or factory registered under a name; imports its module."""
-    factory: Any = registry.find("backbone", name, get_backbone_entries()).load()
-    return factory
-
-
-def get_backbone_parameters(name: str) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(get_backbone_class(name), eval_str=True).parameters)
+def get_backbone_class(name: str, return_args: bool = False, plugins: Sequence[str] = ()) -> Any:
+    """The class or factory registered under a name; with `return_args`, also its parameters by name."""
+    factory: Any = registry.find(BACKBONES, name, plugins).load()
+    if not return_args:
+        return factory
+    parameters = inspect.signature(factory, eval_str=True).parameters
+    return factory, {n: p for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def get_backbone(args: Namespace) -> Any:
     """A fresh network on the CPU; its arguments are read from `args` by name."""
-    parameters = get_backbone_parameters(args.backbone)
-    return get_backbone_class(args.backbone)(**{name: getattr(args, name) for name in parameters})
+    factory, parameters = get_backbone_class(args.backbone, True, getattr(args, "plugin", ()))
+    return factory(**{name: getattr(args, name) for name in parameters})
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # Keys of a dataset YAML that describe the dataset itself; every other key is a default for a flag.
 FIELDS = ("SETTING", "N_CLASSES_PER_TASK", "N_TASKS", "SIZE", "N_CLASSES", "AVAIL_SCHEDS", "MEAN", "STD")
+
+# Keys of a dataset YAML that datasets with loaders of their own take: lists of torchvision's transforms.
+TRANSFORMS = ("TRANSFORM", "TEST_TRANSFORM")
 
 REGISTERED_DATASETS: dict[str, type] = {}
 
@@ -30,8 +34,11 @@ def register_dataset(name: str) -> Callable[[type], type]:
     return register
 
 
-def get_dataset_entries() -> dict[str, registry.Entry]:
-    return registry.scan("datasets", "register_dataset")
+DATASETS = registry.Kind("dataset", "datasets", "register_dataset", "ContinualDataset", REGISTERED_DATASETS)
+
+
+def get_dataset_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
+    return registry.scan(DATASETS, plugins)
 
 
 def get_dataset_names(names_only: bool = False) -> Any:
@@ -58,13 +65,16 @@ def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any],
         raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, names)}")
     path = _config_folder(dataset) / f"{name}.yaml"
     content = {str(key): value for key, value in read_yaml(path).items()}
-    fields = {key.upper(): _field(path, key.upper(), value) for key, value in content.items() if key.upper() in FIELDS}
-    flags = {key: value for key, value in content.items() if key.upper() not in FIELDS}
+    known = (*FIELDS, *TRANSFORMS)
+    fields = {key.upper(): _field(path, key.upper(), value) for key, value in content.items() if key.upper() in known}
+    flags = {key: value for key, value in content.items() if key.upper() not in known}
     return fields, flags, str(path)
 
 
 def _field(path: Path, key: str, value: Any) -> Any:
     """A field in the form that the classes have it; sizes and statistics are tuples there."""
+    if key in TRANSFORMS:
+        return value
     kinds: dict[str, Any] = {"SETTING": str, "N_TASKS": int, "N_CLASSES": int, "SIZE": list, "MEAN": list, "STD": list}
     kinds |= {"AVAIL_SCHEDS": list, "N_CLASSES_PER_TASK": (int, list)}
     numbers = value if isinstance(value, list) and key != "AVAIL_SCHEDS" else []
@@ -79,10 +89,34 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
 
     Never to the class itself: a second dataset in the same process must not inherit them.
     """
-    cls: Any = registry.find("dataset", args.dataset, get_dataset_entries()).load()
-    fields, _, _ = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
+    from datasets.utils.continual_dataset import ContinualDataset
+
+    cls: Any = registry.find(DATASETS, args.dataset, getattr(args, "plugin", ())).load()
+    fields, flags, file = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
+    if cls.get_data_loaders is not ContinualDataset.get_data_loaders:
+        return _with_own_loaders(cls, fields, flags, file)
+    for key in fields.keys() & set(TRANSFORMS):
+        raise UsageError(f"{file}: {key}: {args.dataset} takes no transforms, only its class's CROP_PADDING and so on")
     return type(cls.__name__, (cls,), fields) if fields else cls
 
 
+def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], file: str) -> type[ContinualDataset]:
+    """A class written for Mammoth, made fit for the training loop; there every key of the YAML is an attribute, too."""
+    from datasets.utils.own_loaders import OwnLoaders
+    from datasets.utils.yaml_transforms import compose
+
+    attributes = flags | fields
+    for key in attributes.keys() & set(TRANSFORMS):
+        attributes[key] = compose(file, key, attributes[key])
+    return type(cls.__name__, (OwnLoaders, cls), attributes)
+
+
+def own_parameters(cls: type[ContinualDataset]) -> list[inspect.Parameter]:
+    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
+    parameters = list(inspect.signature(cls.__init__, eval_str=True).parameters.values())[2:]
+    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
 def get_dataset(args: Namespace) -> ContinualDataset:
-    return get_dataset_class(args)(args)
+    cls = get_dataset_class(args)
+    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls) if hasattr(args, p.name)})

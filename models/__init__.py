@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import utils.registry as registry
-from utils.errors import UsageError
+from utils.errors import UsageError, UserError
 from utils.yaml_io import read_yaml
 
 if TYPE_CHECKING:
@@ -27,12 +27,32 @@ def register_model(name: str) -> Callable[[type], type]:
     return register
 
 
-def get_model_entries() -> dict[str, registry.Entry]:
-    return registry.scan("models", "register_model")
+MODELS = registry.Kind("model", "models", "register_model", "ContinualModel", REGISTERED_MODELS)
+
+
+def get_model_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
+    return registry.scan(MODELS, plugins)
+
+
+def get_model_names() -> dict[str, Any]:
+    """Name → class, or the error of a file that cannot be imported. Imports every model."""
+    names: dict[str, Any] = {}
+    for name, entry in get_model_entries().items():
+        try:
+            names[name] = entry.load()
+        except UserError as error:
+            names[name] = error
+    return names
 
 
 def get_model_class(args: Namespace) -> type[ContinualModel]:
-    cls: Any = registry.find("model", args.model, get_model_entries()).load()
+    """The class of `args.model`; with `--dgc 1` a class made of it and DGC."""
+    entry = registry.find(MODELS, args.model, getattr(args, "plugin", ()))
+    cls: Any = entry.load()
+    if getattr(args, "dgc", False):
+        from models.utils.with_dgc import with_dgc
+
+        return with_dgc(entry, cls)
     return cls
 
 

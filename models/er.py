@@ -72,4 +72,5 @@ class Er(ContinualModel):
     def end_task(self, dataset: Any) -> None:
         if self.args.buffer_fill == "task_end":
             offer_task(self.buffer, dataset)
-        self.past_images += len(dataset.train_loader.dataset)
+        if self.args.replay_weight == "tasks":
+            self.past_images += len(dataset.train_loader.dataset)

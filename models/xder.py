@@ -10,12 +10,11 @@ from torch import Tensor
 
 from models.utils.balanced_memory import draw_balanced, keep_first_of_each
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import compute_logits
+from models.utils.rehearsal import compute_logits, make_buffer
 from models.utils.xder_losses import future_constraint, graft, past_constraint
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
-from utils.buffer import Buffer
 from utils.modes import network_mode
 from utils.simclrloss import SupConLoss
 from utils.strong_views import StrongViews
@@ -64,7 +63,7 @@ class XDer(ContinualModel):
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         data, streams = self.dataset, self.dataset.streams
-        self.buffer = Buffer(args.buffer_size, self.device, generator=streams["buffer"], image_dtype=torch.uint8)
+        self.buffer = make_buffer(args, self.device, data)
         mean, std = data.MEAN or (0.0,) * data.CHANNELS, data.STD or (1.0,) * data.CHANNELS
         self.strong_views = StrongViews(data.SIZE, mean, std, streams["strong_views"])
         self.supervised_contrast = SupConLoss(args.simclr_temp, base_temperature=args.simclr_temp)
@@ -173,7 +172,7 @@ class XDer(ContinualModel):
         past, free = self.n_past_classes, self.buffer.buffer_size - len(self.buffer)
         rows = draw_balanced(images.targets, range(past, self.n_seen_classes), free, self.dataset.streams["xder"])
         rows = rows.to(images.targets.device)
-        batch, labels = images.batch(rows), images.targets[rows]
+        batch, labels = images.batch(rows), images.targets[rows].to(self.device)
         logits = compute_logits(self.net, batch, self.transform, self.args.batch_size)
         if past:
             logits = graft(logits, logits, labels, slice(0, past), self.args.gamma)

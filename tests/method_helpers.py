@@ -60,14 +60,17 @@ def kill_at(method: type, step: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(method, "observe", dying)
 
 
-def assert_exact_resume(method: Any, tmp_path: Path, *flags: str, tasks: int = 3) -> None:
-    """Killed in step 6 (of 9 in task 1), then 9 steps after the last checkpoint, in task 2: the end is the same."""
-    flags = ("--n_epochs", "1", "--stop_after", str(tasks), *flags)
-    _, _, straight = run(tmp_path / "straight", *flags, model=method.NAME)
+def assert_exact_resume(method: Any, tmp_path: Path, *flags: str, tasks: int = 3, model: str | None = None) -> None:
+    """Killed in step 6 (of 9 in task 1), then 9 steps after the last checkpoint, in task 2: the end is the same.
+
+    `model`: the name to ask for, if it is not the method's own.
+    """
+    name, flags = model or method.NAME, ("--n_epochs", "1", "--stop_after", str(tasks), *flags)
+    _, _, straight = run(tmp_path / "straight", *flags, model=name)
     for step in (6, 9):
         with pytest.MonkeyPatch.context() as patch:
             kill_at(method, step, patch)
             with pytest.raises(Killed):
-                run(tmp_path / "broken", *flags, "--checkpoint_every", "2", model=method.NAME)
-    _, _, resumed = run(tmp_path / "broken", *flags, model=method.NAME)
+                run(tmp_path / "broken", *flags, "--checkpoint_every", "2", model=name)
+    _, _, resumed = run(tmp_path / "broken", *flags, model=name)
     assert_same_run(resumed, straight)

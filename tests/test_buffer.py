@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,14 +94,21 @@ def test_every_position_of_the_stream_is_kept_equally_often(batch):
     assert 30 < chi2 < 98, "59 degrees of freedom: outside with probability 0.002"
 
 
-def test_without_a_generator_torchs_global_one_decides():
-    contents = []
-    for seed in (5, 5, 6):
-        torch.manual_seed(seed)
-        buffer = Buffer(10)
-        buffer.add_data(**stream(0, 100))
-        contents.append(buffer.labels.tolist())
-    assert contents[0] == contents[1] != contents[2]
+def test_without_a_generator_numpys_global_one_decides_draw_by_draw():
+    """Mammoth's rule, for agreement with its runs: `randint(0, n + 1)` per sample, `choice` without replacement."""
+    np.random.seed(5)
+    buffer = Buffer(10)
+    buffer.add_data(**stream(0, 60))
+    buffer.add_data(**stream(60, 100))
+    rows = buffer.get_data(4, return_index=True)[0]
+    np.random.seed(5)
+    slots = list(range(10))
+    for n in range(10, 100):
+        slot = np.random.randint(0, n + 1)
+        if slot < 10:
+            slots[slot] = n
+    assert buffer.labels.tolist() == slots
+    assert rows.tolist() == np.random.choice(10, size=4, replace=False).tolist()
 
 
 def test_partial_fill_keeps_everything_in_order():
@@ -168,8 +176,8 @@ def test_a_later_call_may_omit_a_field_but_not_add_one():
 
 def test_a_batch_of_wrong_shape_is_refused_whole():
     buffer = Buffer(4)
-    with pytest.raises(ValueError, match=r"labels has shape \(3,\)"):
-        buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(3))
+    with pytest.raises(ValueError, match=r"labels has shape \(1,\)"):
+        buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(1))
     assert buffer.used_attributes == []
     buffer = filled(4, 2)
     with pytest.raises(ValueError, match=r"examples has shape \(2, 5\)"):
@@ -177,6 +185,13 @@ def test_a_batch_of_wrong_shape_is_refused_whole():
     assert buffer.num_seen_examples == 2
     with pytest.raises(NotImplementedError, match="attention_maps"):
         buffer.add_data(**stream(0, 2), attention_maps=[torch.rand(2, 3)])
+
+
+def test_rows_that_have_no_image_are_left_out():
+    """FDR makes task labels for a full batch, also for the last, short one."""
+    buffer = Buffer(4)
+    buffer.add_data(examples=torch.rand(2, 1), labels=torch.arange(2), task_labels=torch.full((32,), 7.0))
+    assert buffer.task_labels.tolist() == [7, 7, 0, 0]
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -215,8 +230,8 @@ def test_sizes_without_a_slot_are_refused(size):
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(ValueError, match="'lars'"):
-        Buffer(5, "cpu", "lars")
+    with pytest.raises(ValueError, match="'larks'"):
+        Buffer(5, "cpu", "larks")
     with pytest.raises(ValueError, match="float16"):
         Buffer(5, image_dtype=torch.float16)
 

@@ -259,10 +259,10 @@ def test_flags_are_frozen() -> None:
     assert flags == sorted(
         """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
         --ckpt_name --code_optimization --custom_class_order --dataset --dataset_config --debug_mode
-        --deterministic --device --dgc_diagnostics --drop_last --enable_other_metrics --eval_epochs --fitting_mode
+        --deterministic --device --dgc --dgc_diagnostics --drop_last --enable_other_metrics --eval_epochs --fitting_mode
         --help --inference_only --joint --list --loadcheck --lr --lr_milestones --lr_scheduler --model
-        --model_config --n_epochs --n_iters --non_verbose --notes --nowand --optim_mom --optim_nesterov
-        --optim_wd --optimizer --overwrite --permute_classes --results_path --resume --savecheck
+        --model_config --n_epochs --n_iters --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
+        --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
         --task_free_lr_restart --validation --wandb_entity --wandb_group --wandb_name --wandb_project
         --wandb_tags""".split()

@@ -25,16 +25,20 @@ import datasets
 import models
 import reproduce
 import utils.parse
+from main import initialize
+from models.utils.dgc_mixin import DgcMixin
 from utils import demo
 from utils.metrics import summarise
 from utils.parse import parse_args
 from utils.results import final_table, read_accuracy
+from utils.training import train
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 }
 README, EXTENDING, GUIDE = PAGES["README.md"], PAGES["docs/extending.md"], PAGES["docs/guide.md"]
+MAMMOTH = PAGES["docs/mammoth.md"]
 
 # Flags of the scripts in benchmarks/, and those that the examples of docs/extending.md bring along.
 OTHER_FLAGS = {"--output", "--replay_beta", "--width"}
@@ -170,18 +174,52 @@ def commands_of(page: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the words in capitals of the commands stand for: the directory of a run, the file of a saved model."""
+def mammoth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What stands for MAMMOTH, with the files that its page names."""
+    root = Path(shutil.copytree(ROOT / "tests/upstream_stand_in", tmp_path_factory.mktemp("checkout") / "mammoth"))
+    model, dataset = (root / "models/er.py").read_text(), (ROOT / "tests/foreign/seq_patches.py").read_text()
+    (root / "models/er_ace.py").write_text(model.replace('NAME = "er"', 'NAME = "er_ace"'))
+    (root / "datasets/seq_birds.py").write_text(dataset.replace("seq-patches", "seq-birds"))
+    return root
+
+
+def test_the_page_about_mammoth_is_run_there(mammoth: Path) -> None:
+    first, *commands = re.findall(SH_BLOCK, MAMMOTH, re.M | re.S)[0].splitlines()
+    assert commands.pop(0) == "cd MAMMOTH"
+    subprocess.run([sys.executable, *shlex.split(first.replace("MAMMOTH", str(mammoth)))[1:]], cwd=ROOT, check=True)
+    table = [shlex.split(command.replace("seq-cifar100", "seq-toy"))[1:] for command in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], input=json.dumps(table), cwd=mammoth, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert [code for code, _ in json.loads(done.stdout)] == [0] * 3
+
+
+def test_the_page_about_mammoth_is_run_here(mammoth: Path, tmp_path: Path) -> None:
+    *commands, copying = re.findall(SH_BLOCK, MAMMOTH, re.M | re.S)[1].replace("MAMMOTH", str(mammoth)).splitlines()
+    assert copying == f"cp {mammoth}/models/er_ace.py models/"
+    for number, command in enumerate(commands):
+        flags = ["--n_epochs", "1", "--stop_after", "2", "--base_path", str(tmp_path / str(number)), "--seed", "0"]
+        model, dataset, args = initialize(parse_args(shlex.split(command)[2:] + flags))
+        assert train(model, dataset, args)["n_tasks"] == 2
+        assert isinstance(model, DgcMixin) == ("dgc" in command)
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory, mammoth: Path) -> dict[str, str]:
+    """What the words in capitals of the commands stand for: the directory of a run, the file of a saved model, …"""
     run, file = ROOT / "docs/results/demo/er/seed0", tmp_path_factory.mktemp("saved") / "model.pt"
     args = yaml.safe_load((run / "config.yaml").read_text())["args"]
     torch.save({"args": args, "model": {"weight": torch.zeros(1)}}, file)
-    return {"RUN": str(run), "FILE": str(file)}
+    return {"RUN": str(run), "FILE": str(file), "MAMMOTH": str(mammoth)}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/extending.md"])  # which is run
 def test_commands_parse(page: str, stand_ins: dict[str, str]) -> None:
     for command in commands_of(page):
-        flags = [stand_ins.get(word, word) for word in shlex.split(command)[2:]]
+        flags = [
+            re.sub(r"[A-Z]+", lambda word: stand_ins.get(word[0], word[0]), word) for word in shlex.split(command)[2:]
+        ]
         if {"--help", "--list"} & set(flags):
             with pytest.raises(SystemExit) as ended:
                 parse_args(flags)

@@ -40,7 +40,7 @@ class ArgumentParser(argparse.ArgumentParser):
         """Parse all of `argv`; a flag that is unknown or given twice is an error."""
         given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in self._option_string_actions]
         for flag in given:
-            if given.count(flag) > 1:
+            if given.count(flag) > 1 and not isinstance(self._option_string_actions[flag], argparse._AppendAction):
                 raise UsageError(f"{flag} is given {given.count(flag)} times; give it once")
         args, rest = self.parse_known_args(argv)
         if rest:
@@ -92,6 +92,13 @@ class ArgumentGroup:
 
     def set_defaults(self, **defaults: Any) -> None:
         self.defaults.update(defaults)
+
+    def take_over(self, other: argparse.ArgumentParser) -> None:
+        """The flags and defaults of another parser, but for those that are here already."""
+        for action in other._actions:
+            if not self._parser._option_string_actions.keys() & set(action.option_strings):
+                self._group._add_action(action)
+        self.defaults.update(other._defaults)
 
 
 def number(
@@ -174,6 +181,19 @@ def _selection(add: Add) -> None:
         type=choice("default", "base", "best"),
         default="default",
         help="section of models/config/<model>.yaml; best = the published hyper-parameters for dataset and buffer size",
+    )
+    add(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with a model, dataset or backbone, as for Mammoth; may be repeated; wins if a name is taken",
+    )
+    add(
+        "--dgc",
+        type=binary_to_boolean_type,
+        default=False,
+        help="put Dynamic Gradient Calibration on top of a replay method from elsewhere (ours have it: dgc_*)",
     )
     add("--list", action="store_true", default=argparse.SUPPRESS, help="print models, datasets and backbones, and exit")
 
@@ -285,6 +305,12 @@ def _management(add: Add) -> None:
         help="refuse GPU kernels that are not reproducible (CPU runs always are)",
     )
     add("--notes", metavar="TEXT", help="free text, stored with the results")
+    add(
+        "--num_workers",
+        type=number(int, 0),
+        default=0,
+        help="worker processes of loaders that datasets and models from elsewhere make; ours need none",
+    )
     add("--non_verbose", type=boolean, default=False, help="no progress bar")
     add("--debug_mode", type=boolean, default=False, help="a few steps per epoch, wandb off")
     add("--inference_only", type=boolean, default=False, help="evaluate without training (see --loadcheck)")

@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+# Models written for Mammoth import * from here, and use these modules as well.
+import numpy as np  # noqa: F401
+import PIL  # noqa: F401
 import torch
+import torch.nn.functional as F  # noqa: F401
+import torchvision.transforms.functional as TF
 from torch import Tensor
-from torchvision.transforms.functional import to_tensor
+from torchvision import transforms  # noqa: F401
+
+from utils.mammoth_augmentations import (  # noqa: F401
+    cutmix_data,
+    normalize,
+    rand_bbox,
+    random_crop,
+    random_flip,
+    random_grayscale,
+    soft_aug,
+    strong_aug,
+)
 
 # A canvas (below) is made for one shape of batch: full batches, short last ones, replay batches of a filling buffer.
 KEPT_CANVASES = 4
@@ -175,7 +191,7 @@ def apply_transform(x: Any, transform: Any, autosqueeze: bool = False) -> Any:
     """
     if transform is None:
         return x
-    x = x if isinstance(x, Tensor) else to_tensor(x)
+    x = x if isinstance(x, Tensor) else TF.to_tensor(x)
     batch = x[None] if x.dim() == 3 else x
     if batch.dtype == torch.uint8 and not getattr(transform, "accepts_uint8", False):
         batch = to_unit_float(batch)

@@ -17,16 +17,41 @@ from torch.utils.data import DataLoader, Sampler
 
 from utils.augmentations import apply_transform, to_device, to_uint8, to_unit_float
 from utils.errors import UserError
+from utils.exemplars import fill_buffer, icarl_replay
+from utils.sample_selection import (
+    STRATEGIES,
+    UNLIMITED,
+    ABSSampling,
+    BalancoirSampling,
+    BaseSampleSelection,
+    LARSSampling,
+    LossAwareBalancedSampling,
+    ReservoirSampling,
+)
+
+__all__ = [
+    "ABSSampling",
+    "BalancoirSampling",
+    "BaseSampleSelection",
+    "Buffer",
+    "LARSSampling",
+    "LossAwareBalancedSampling",
+    "ReservoirSampling",
+    "fill_buffer",
+    "icarl_replay",
+]
 
 Transform = Callable[[Tensor], Tensor]
+FIRST_ROWS = 10  # of a buffer without a limit
 FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
 
 
 class Buffer:
     """A uniform random sample of fixed size of everything that was offered to it.
 
-    Slots are chosen on the host from `generator` (None: torch's global one), so the content is the same on
-    every device, and neither reading nor writing waits for a GPU. With `image_dtype=torch.uint8` images take
+    Slots are chosen on the host from `generator` (None: numpy's global one, draw by draw as in Mammoth), so the content
+    is the same on every device, and neither reading nor writing waits for a GPU. Strategies other than the reservoir
+    (`utils.sample_selection`) do wait, for the labels, and go one by one. With `image_dtype=torch.uint8` images take
     a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and
     are handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
 
@@ -51,15 +76,18 @@ class Buffer:
         *,
         generator: torch.Generator | None = None,
         image_dtype: torch.dtype = torch.float32,
+        dataset: Any = None,  # for the strategy "abs"
     ):
-        if sample_selection_strategy != "reservoir":
-            raise ValueError(f"sample_selection_strategy {sample_selection_strategy!r} unknown; valid is reservoir")
+        if sample_selection_strategy not in STRATEGIES:
+            valid = ", ".join(STRATEGIES)
+            raise ValueError(f"sample_selection_strategy {sample_selection_strategy!r} unknown; valid are {valid}")
         if image_dtype not in (torch.float32, torch.uint8):
             raise ValueError(f"image_dtype {image_dtype} cannot hold images; valid are torch.float32, torch.uint8")
         self.num_seen_examples = 0
+        self.sample_selection_strategy = sample_selection_strategy
+        self._dataset = dataset
         self.buffer_size = buffer_size
         self.device = torch.device(device)
-        self.sample_selection_strategy = sample_selection_strategy
         self.generator = generator
         self.image_dtype = image_dtype
         self.attributes = list(FIELDS)
@@ -71,12 +99,15 @@ class Buffer:
 
     @buffer_size.setter
     def buffer_size(self, value: int) -> None:
+        if self.sample_selection_strategy == "unlimited":
+            value = UNLIMITED
         if value <= 0:
             raise ValueError(f"buffer_size {value} is not positive: a replay memory needs at least one slot")
         if hasattr(self, "examples") and value != self._buffer_size:
             # The tensors have the old size, and what they hold is a uniform sample for that size only.
             raise RuntimeError(f"buffer_size cannot become {value} while data is stored; call empty() first")
         self._buffer_size = value
+        self.sample_selection_fn = STRATEGIES[self.sample_selection_strategy](value, "cpu", self._dataset)
 
     @property
     def used_attributes(self) -> list[str]:
@@ -105,7 +136,8 @@ class Buffer:
         given = (examples, labels, logits, task_labels, true_labels)
         for name, value in zip(FIELDS, given, strict=True):
             if value is not None:
-                blank = self._allocate((self.buffer_size, *value.shape[1:]), self._dtype(name))
+                rows = FIRST_ROWS if self._grows else self.buffer_size
+                blank = self._allocate((rows, *value.shape[1:]), self._dtype(name))
                 setattr(self, name, self._in_memory_order(blank))
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -137,18 +169,24 @@ class Buffer:
         true_labels: Tensor | None = None,
         sample_selection_scores: Tensor | None = None,
     ) -> None:
-        """Offer a batch to the reservoir. A field left out keeps the stale values of the slots overwritten.
+        """Offer a batch. A field left out keeps the stale values of the slots overwritten.
 
-        A reservoir ignores `sample_selection_scores`, which is there for callers of loss-aware strategies.
+        `sample_selection_scores` are for loss-aware strategies; a reservoir ignores them.
         """
         if attention_maps is not None:
             raise NotImplementedError("attention_maps cannot be stored in this buffer")
         fields = (examples, labels, logits, task_labels, true_labels)
-        given = {name: value for name, value in zip(FIELDS, fields, strict=True) if value is not None}
-        self._check(given, len(examples))
+        n = len(examples)
+        given = {name: value[:n] for name, value in zip(FIELDS, fields, strict=True) if value is not None}
+        self._check(given, n)
         if not hasattr(self, "examples"):
             self.init_tensors(*fields)
-        rows, slots = self._draw_slots(len(examples))
+        if self._grows:
+            self._make_room(self.num_seen_examples + len(examples))
+        if self.sample_selection_strategy in ("reservoir", "unlimited"):
+            rows, slots = self._draw_slots(len(examples))
+        else:
+            rows, slots = self._select_slots(len(examples), labels, sample_selection_scores)
         self.num_seen_examples += len(examples)
         if len(slots) == 0:
             return
@@ -177,12 +215,40 @@ class Buffer:
         first = self.num_seen_examples
         slots = np.arange(first, first + count)
         late = slots[max(self.buffer_size - first, 0) :]
-        draws = torch.empty(len(late), dtype=torch.int64).random_(generator=self.generator)
-        late[:] = draws.numpy() % (late + 1)
+        if self.generator is None:
+            late[:] = [np.random.randint(0, n + 1) for n in late]
+        else:
+            draws = torch.empty(len(late), dtype=torch.int64).random_(generator=self.generator)
+            late[:] = draws.numpy() % (late + 1)
         # Read backwards, the first occurrence of a slot is the last sample that chose it.
         rows = np.flatnonzero(slots < self.buffer_size)[::-1]
         unique, winners = np.unique(slots[rows], return_index=True)
         return torch.from_numpy(rows[winners]), torch.from_numpy(unique)
+
+    def _select_slots(self, count: int, labels: Tensor | None, scores: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As `_draw_slots`, for a strategy that looks at what is stored at each sample."""
+        choose, new = self.sample_selection_fn, None if labels is None else labels.cpu()
+        stored = self.labels.cpu().clone() if new is not None else None
+        placed: dict[int, int] = {}
+        for row in range(count):
+            slot = choose(self.num_seen_examples + row, stored)
+            if slot >= 0:
+                placed[slot] = row
+                if new is not None and stored is not None:
+                    stored[slot] = new[row]
+                choose.update(slot, 0.0 if scores is None else scores[row])
+        return torch.tensor(list(placed.values()), dtype=torch.int64), torch.tensor(list(placed), dtype=torch.int64)
+
+    @property
+    def _grows(self) -> bool:
+        return self.sample_selection_strategy == "unlimited"
+
+    def _make_room(self, rows: int) -> None:
+        """Of a buffer without a limit: twice as much, until it is enough."""
+        for name in self.used_attributes:
+            while len(getattr(self, name)) < rows:
+                field = getattr(self, name)
+                setattr(self, name, self._in_memory_order(torch.cat((field, torch.zeros_like(field)))))
 
     def _write(self, name: str, value: Tensor, slots: Tensor) -> None:
         field: Tensor = getattr(self, name)
@@ -198,6 +264,7 @@ class Buffer:
         for name in self.used_attributes:
             delattr(self, name)
         self.num_seen_examples = 0
+        self.buffer_size = self._buffer_size  # a strategy without scores, too
 
     # --- reading ---
 
@@ -242,11 +309,16 @@ class Buffer:
 
     def _draw_rows(self, size: int, mask_task_out: int | None, cpt: int | None) -> Tensor:
         if mask_task_out is None:
-            return torch.randperm(len(self), generator=self.generator)[:size]
+            return self._permutation(len(self))[:size]
         candidates = (self._tasks(cpt) != mask_task_out).nonzero().flatten().cpu()
         if len(candidates) == 0:
             raise RuntimeError(f"every stored sample is of task {mask_task_out}, which mask_task_out excludes")
-        return candidates[torch.randperm(len(candidates), generator=self.generator)[:size]]
+        return candidates[self._permutation(len(candidates))[:size]]
+
+    def _permutation(self, n: int) -> Tensor:
+        if self.generator is None:  # what `np.random.choice(n, size, replace=False)` begins with
+            return torch.from_numpy(np.random.permutation(n))
+        return torch.randperm(n, generator=self.generator)
 
     def _tasks(self, cpt: int | None) -> Tensor:
         """The task of every stored row."""
@@ -283,10 +355,10 @@ class Buffer:
         return self.get_data(size, transform, force_indexes=index)
 
     def _draw_balanced_rows(self, size: int, n_classes: int) -> Tensor | None:
-        order = torch.randperm(len(self), generator=self.generator)
+        order = self._permutation(len(self))
         labels = self.labels[: len(self)].cpu()[order]
         classes = labels.unique()
-        classes = classes[torch.randperm(len(classes), generator=self.generator)]
+        classes = classes[self._permutation(len(classes))]
         if n_classes == -1:
             n_classes = len(classes)
         quotas = [size // n_classes + (i < size % n_classes) for i in range(n_classes)]
@@ -344,6 +416,7 @@ class Buffer:
             "buffer_size": self.buffer_size,
             "num_seen_examples": self.num_seen_examples,
             "fields": {name: getattr(self, name) for name in self.used_attributes},
+            "scores": self.sample_selection_fn.importance_scores,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -357,6 +430,8 @@ class Buffer:
         for name, value in state["fields"].items():
             setattr(self, name, self._in_memory_order(value.to(self.device, copy=True)))
         self.num_seen_examples = state["num_seen_examples"]
+        if state.get("scores") is not None:
+            self.sample_selection_fn.importance_scores = state["scores"].cpu().clone()
 
 
 def _select_rows(field: Tensor, index: Tensor) -> Tensor:

@@ -58,7 +58,9 @@ def save_mammoth_checkpoint(
         "model": model.state_dict(),
         "optimizer": to_parsable_obj(optimizer_st),
         "scheduler": to_parsable_obj(scheduler_st),
-        "args": to_parsable_obj(args),
+        "args": {
+            n: v for n, v in to_parsable_obj(args).items() if not n.startswith(("_", "conf_"))
+        },  # no machine's name
         "results": to_parsable_obj(results),
         **_buffer_content(args, model),
     }

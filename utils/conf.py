@@ -1,16 +1,43 @@
-"""Device and seeds of the process."""
+"""Device, seeds and folders of the process, and what else Mammoth keeps here."""
 
 from __future__ import annotations
 
+import logging
 import os
 import random
+from argparse import Namespace
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from utils.errors import UsageError
+from utils.registry import ROOT
 
 _device: torch.device | None = None
+_folders: dict[str, str] = {}
+
+
+@cache
+def warn_once(*message: Any) -> None:
+    """Log a warning, once for every text."""
+    logging.warning(" ".join(map(str, message)))
+
+
+def base_path(override: str | None = None) -> str:
+    """The root of datasets and results, with a slash at its end; one that is given is remembered."""
+    return _folder("data", override)
+
+
+def get_checkpoint_path(override: str | None = None) -> str:
+    return _folder("checkpoints", override)
+
+
+def _folder(name: str, override: str | None) -> str:
+    _folders[name] = override or _folders.get(name) or str(ROOT / name)
+    return os.path.join(_folders[name], "")
 
 
 def get_device(avail_devices: str | None = None) -> torch.device:
@@ -57,6 +84,21 @@ def set_random_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def worker_init_fn(worker_id: int, num_workers: int, seed: int) -> None:
+    """Seed a loader's worker process, differently from all others."""
+    set_random_seed(num_workers * worker_id + seed)
+
+
+def create_seeded_dataloader(args: Namespace, dataset: Any, non_verbose: bool = False, **dl_kwargs: Any) -> DataLoader:
+    """Mammoth's DataLoader: workers and order come from `--seed`, unless the caller has something else in mind."""
+    options: dict[str, Any] = {"num_workers": getattr(args, "num_workers", 0), **dl_kwargs}
+    if getattr(args, "seed", None) is not None:
+        options.setdefault("generator", torch.Generator().manual_seed(args.seed))
+        seed_worker = partial(worker_init_fn, num_workers=options["num_workers"], seed=args.seed)
+        options.setdefault("worker_init_fn", seed_worker)
+    return DataLoader(dataset, **options)
 
 
 def use_deterministic_kernels() -> None:

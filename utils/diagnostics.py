@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from utils.augmentations import apply_transform
 from utils.errors import UsageError
 from utils.modes import network_mode
 from utils.random_streams import RandomStreams
@@ -41,12 +42,12 @@ class Diagnostics:
             )
         self.model, self.every = model, every
         self._transform = dataset.get_batch_transform(augment=False)
-        self._tasks: list[Batch] = []  # training sets by task, on the host: bytes [N, H, W, C] and labels
+        self._tasks: list[Batch] = []  # training sets by task, on the host
 
     def keep(self, images: Any) -> None:
         """To be told of each task's training set, in order, before the method can change it."""
         if self.every:
-            self._tasks.append((images.data.cpu(), images.targets.cpu()))
+            self._tasks.append((images.batch(slice(None)).cpu(), images.targets.cpu()))
 
     def due(self, task: int, task_step: int) -> bool:
         """Before a step, both counted from 0: at the first of a task θ is where the last one left it."""
@@ -89,7 +90,7 @@ class Diagnostics:
     def _past(self, task: int) -> Iterator[Batch]:
         for images, targets in self._tasks[:task]:
             for data, labels in zip(images.split(CHUNK), targets.split(CHUNK), strict=True):
-                yield self._transform(data.permute(0, 3, 1, 2).to(self.model.device)), labels.to(self.model.device)
+                yield apply_transform(data.to(self.model.device), self._transform), labels.to(self.model.device)
 
     def _buffer(self, rows: Tensor) -> Iterator[Batch]:
         for index in rows.split(CHUNK):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from utils.augmentations import to_device
 from utils.modes import network_mode
 
 
@@ -28,9 +29,13 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_loaders(
-    model: Any, loaders: Sequence[Any], ranges: Sequence[tuple[int, int]], max_batches: int | None = None
+    model: Any,
+    loaders: Sequence[Any],
+    ranges: Sequence[tuple[int, int]],
+    max_batches: int | None = None,
+    first_task: int = 0,
 ) -> Evaluation:
-    """Evaluate the model on one loader per task; `ranges[k]` are the classes of loader k.
+    """Evaluate the model on one loader per task, counted from `first_task`; `ranges[k]` are the classes of loader k.
 
     Class-IL predicts among the classes met so far, which end with those of the last loader, Task-IL among the classes
     of the image's own task. The device is read once, at the end.
@@ -40,10 +45,11 @@ def evaluate_loaders(
     confusion = torch.zeros(n_classes * n_classes, dtype=torch.int64, device=model.device)
     hits, counts = [], []
     with network_mode(model.net, training=False):
-        for loader, (first, last) in zip(loaders, ranges, strict=True):
+        for task, (loader, (first, last)) in enumerate(zip(loaders, ranges, strict=True), first_task):
             right, count = torch.zeros(2, dtype=torch.int64, device=model.device), 0
-            for images, labels in islice(loader, max_batches):
-                outputs = model(images)
+            for batch in islice(loader, max_batches):
+                images, labels = (to_device(field, model.device) for field in batch[:2])
+                outputs = _outputs(model, images, task)
                 class_il = outputs[:, :n_seen].argmax(1)
                 task_il = outputs[:, first:last].argmax(1) + first
                 right += torch.stack([(class_il == labels).sum(), (task_il == labels).sum()])
@@ -57,3 +63,39 @@ def evaluate_loaders(
         [100.0 * right / count for right, count in zip(task_il_hits, counts, strict=True)],
         confusion.reshape(n_classes, n_classes).cpu(),
     )
+
+
+def _outputs(model: Any, images: torch.Tensor, task: int) -> torch.Tensor:
+    """A method for task-incremental learning alone is told whose images it sees."""
+    knows_no_task = {"class-il", "domain-il", "general-continual"} & set(model.COMPATIBILITY)
+    return model(images) if knows_no_task else model(images, task)
+
+
+def mask_classes(outputs: torch.Tensor, dataset: Any, k: int) -> None:
+    """Mammoth's: leave only the outputs for the classes of task k, in place."""
+    first, last = dataset.eval_offsets(k)
+    outputs[:, :first] = outputs[:, last:] = -float("inf")
+
+
+def evaluate(model: Any, dataset: Any, last: bool = False, return_loss: bool = False) -> tuple[Any, ...]:
+    """Mammoth's: percentages on the test sets of the tasks seen (class-il, task-il), or on the last one only.
+
+    With `return_loss` also the mean loss over all their images.
+    """
+    first = len(dataset.test_loaders) - 1 if last else 0
+    loaders = dataset.test_loaders[first:]
+    ranges = [dataset.eval_offsets(k) for k in range(first, len(dataset.test_loaders))]
+    result = evaluate_loaders(model, loaders, ranges, first_task=first)
+    return (result.class_il, result.task_il, *([_mean_loss(model, loaders, first)] if return_loss else []))
+
+
+@torch.no_grad()
+def _mean_loss(model: Any, loaders: Sequence[Any], first_task: int) -> float:
+    total, count = 0.0, 0
+    with network_mode(model.net, training=False):
+        for task, loader in enumerate(loaders, first_task):
+            for batch in loader:
+                images, labels = (to_device(field, model.device) for field in batch[:2])
+                total += float(model.loss(_outputs(model, images, task), labels)) * len(labels)
+                count += len(labels)
+    return total / count

@@ -22,13 +22,19 @@ class NonFiniteError(UserError):
     """Training met a NaN or an infinity and stopped before it did harm."""
 
 
+def is_logged(name: str, value: Any) -> bool:
+    """Mammoth's rule for the local variables of `observe` that are worth logging."""
+    is_scalar = value.ndim == 0 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
+    return is_scalar and ("loss" in name.lower() or name.startswith("_wandb_"))
+
+
 def loss_terms(frame: FrameType | None) -> dict[str, torch.Tensor]:
     """Scalar tensors named like a loss in the `observe` calls around a frame."""
     terms: dict[str, torch.Tensor] = {}
     while frame is not None and frame.f_code.co_name != "meta_observe":
         if frame.f_code.co_name == "observe":
             for name, value in frame.f_locals.items():
-                if "loss" in name.lower() and isinstance(value, torch.Tensor) and value.ndim == 0:
+                if isinstance(value, torch.Tensor) and is_logged(name, value):
                     terms[name] = value.detach()
         frame = frame.f_back
     return terms
@@ -45,6 +51,7 @@ class NonFiniteGuard:
         self.model = model
         self.on_device = on_device
         self.where: object = "the first step"  # for the message; the training loop puts its position here
+        self.terms: dict[str, torch.Tensor] = {}  # of the latest optimizer step, for the log
         self._step = 0
         self._culprits: dict[str, torch.Tensor] = {}
         self._first_bad: torch.Tensor | None = None
@@ -70,7 +77,8 @@ class NonFiniteGuard:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        values = loss_terms(sys._getframe(1))
+        self.terms = loss_terms(sys._getframe(1))
+        values = dict(self.terms)
         values["gradient norm"] = get_total_norm(gradients)
         if self.on_device:
             self._mask(optimizer, gradients, values)

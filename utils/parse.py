@@ -12,9 +12,12 @@ import difflib
 import inspect
 import os
 import secrets
+import socket
 import sys
+import uuid
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -23,8 +26,11 @@ import datasets
 import models
 from utils import registry
 from utils.args import ArgumentGroup, ArgumentParser, add_framework_args, binary_to_boolean_type, choice, number
-from utils.errors import UsageError, nearest
+from utils.errors import UsageError, UserError, nearest
+from utils.plugins import plugin_files
 from utils.run_config import stored_config
+
+KINDS = (models.MODELS, datasets.DATASETS, backbones.BACKBONES)
 
 
 class Layer(NamedTuple):
@@ -39,7 +45,7 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if "--list" in argv:
-        print(listing())
+        print(listing(_given_plugins(argv)))
         raise SystemExit(0)
     chosen = _preselect(argv)
     if not chosen.model and chosen.help:
@@ -51,7 +57,7 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
         raise SystemExit(0)
     args = parser.parse_strictly(argv)
     args.model, args.dataset, args.backbone = chosen.model, chosen.dataset, chosen.backbone
-    args.dataset_config = chosen.dataset_config
+    args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
     _complete(args)
     _validate(args)
     _check_by_model(args)
@@ -71,16 +77,27 @@ def framework_parser() -> ArgumentParser:
     return parser
 
 
-def listing() -> str:
+def listing(plugins: Sequence[str] = ()) -> str:
     """All registered names with one line each, read from the sources without importing them."""
+    tables = {
+        "models": models.get_model_entries(),
+        "datasets": datasets.get_dataset_entries(),
+        "backbones": backbones.get_backbone_entries(),
+    }
+    if plugins:
+        tables["plugins"] = {
+            name: e for kind in KINDS for name, e in registry.scan(kind, plugins).items() if not e.module
+        }
     lines = []
-    for title, entries in (
-        ("models", models.get_model_entries()),
-        ("datasets", datasets.get_dataset_entries()),
-        ("backbones", backbones.get_backbone_entries()),
-    ):
+    for title, entries in tables.items():
         lines += [f"{title}:"] + [f"  {entry.name:<20} {entry.summary}" for entry in entries.values()]
     return "\n".join(lines)
+
+
+def _given_plugins(argv: list[str]) -> list[str]:
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--plugin", action="append", default=[])
+    return [str(file) for file in plugin_files(parser.parse_known_args(argv)[0].plugin)]
 
 
 def _preselect(argv: list[str]) -> Namespace:
@@ -88,6 +105,8 @@ def _preselect(argv: list[str]) -> Namespace:
     parser = ArgumentParser(add_help=False)
     for flag in ("--model", "--dataset", "--backbone", "--dataset_config", "--model_config", "--loadcheck", "--resume"):
         parser.add_argument(flag)
+    parser.add_argument("--plugin", action="append")
+    parser.add_argument("--dgc", type=binary_to_boolean_type)
     parser.add_argument("--buffer_size", type=number(int, 1))
     parser.add_argument("-h", "--help", action="store_true")
     chosen, rest = parser.parse_known_args(argv)
@@ -95,18 +114,26 @@ def _preselect(argv: list[str]) -> Namespace:
         if value == "":
             raise UsageError(f"--{name} is empty; give a value or leave it out")
     chosen.recorded = _recorded_args(chosen)
-    for name in ("model", "dataset", "dataset_config", "buffer_size"):
+    for name in ("model", "dataset", "dataset_config", "buffer_size", "dgc"):
         if getattr(chosen, name) is None:
             recorded = chosen.recorded.values.get(name)
             setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
+    given = chosen.plugin or chosen.recorded.values.get("plugin") or []
+    chosen.plugin = [str(file) for file in plugin_files(given)]
     if not chosen.model and not chosen.help:
         for flag in difflib.get_close_matches("--model", rest, n=1, cutoff=0.7):
             raise UsageError(f"unknown flag {flag}{nearest(flag, ['--model'])}")
         raise UsageError("--model is missing; `python main.py --list` shows all models")
     if chosen.model:
-        chosen.model = registry.find("model", chosen.model, models.get_model_entries()).name
-    chosen.dataset = registry.find("dataset", chosen.dataset or "seq-digits", datasets.get_dataset_entries()).name
+        chosen.model = _find(models.MODELS, chosen.model, chosen.plugin)
+    chosen.dataset = _find(datasets.DATASETS, chosen.dataset or "seq-digits", chosen.plugin)
     return chosen
+
+
+def _find(kind: registry.Kind, name: str, plugins: list[str]) -> str:
+    entry = registry.find(kind, name, plugins)
+    registry.announce(kind, entry)
+    return entry.name
 
 
 def _recorded_args(chosen: Namespace) -> Layer:
@@ -129,9 +156,7 @@ def _build_parser(chosen: Namespace) -> ArgumentParser:
     """All flags of the chosen model, dataset and backbone, with their defaults in place."""
     parser = framework_parser()
     model_flags = ArgumentGroup(parser, f"model {chosen.model}")
-    get_parser = getattr(models.get_model_class(chosen), "get_parser", None)
-    if get_parser is not None:
-        get_parser(model_flags)
+    _add_model_flags(parser, model_flags, chosen)
     layers = _default_layers(chosen, model_flags.defaults)
 
     backbone = chosen.backbone or next(
@@ -139,16 +164,29 @@ def _build_parser(chosen: Namespace) -> ArgumentParser:
     )
     if backbone is None:
         raise UsageError(f"--backbone is missing: {chosen.dataset} names no default; --list shows all backbones")
-    chosen.backbone = registry.find("backbone", str(backbone), backbones.get_backbone_entries()).name
+    chosen.backbone = _find(backbones.BACKBONES, str(backbone), chosen.plugin)
     dataset_class = datasets.get_dataset_class(chosen)
-    _add_signature_flags(parser, f"dataset {chosen.dataset}", list(_own_parameters(dataset_class)))
-    network = backbones.get_backbone_parameters(chosen.backbone)
+    _add_signature_flags(parser, f"dataset {chosen.dataset}", datasets.own_parameters(dataset_class))
+    _, network = backbones.get_backbone_class(chosen.backbone, True, chosen.plugin)
     _add_signature_flags(
         parser, f"backbone {chosen.backbone}", [p for n, p in network.items() if n not in backbones.FROM_DATASET]
     )
     for layer in layers:
         _apply(parser, layer)
     return parser
+
+
+def _add_model_flags(parser: ArgumentParser, group: ArgumentGroup, chosen: Namespace) -> None:
+    """What the model's `get_parser` adds; it may also return a parser of its own, whose flags are taken over."""
+    cls = models.get_model_class(chosen)
+    try:
+        returned = cls.get_parser(group)  # type: ignore[arg-type]
+        if isinstance(returned, argparse.ArgumentParser):
+            group.take_over(returned)
+    except (argparse.ArgumentError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"the flags of model {chosen.model} can't be added: {type(error).__name__}: {error}") from error
+    if chosen.dgc and "buffer_size" not in parser.actions_by_dest():
+        raise UsageError(f"--dgc 1: {chosen.model} has no replay buffer, and so nothing that DGC could calibrate")
 
 
 def _default_layers(chosen: Namespace, set_by_model: dict[str, Any]) -> list[Layer]:
@@ -163,17 +201,11 @@ def _default_layers(chosen: Namespace, set_by_model: dict[str, Any]) -> list[Lay
         Layer(f"dataset {chosen.dataset}", default_flags(datasets.get_dataset_class(chosen))),
         Layer(dataset_file, dataset_flags),
         Layer(f"model {chosen.model}", set_by_model),
-        Layer(preset_file, preset),
+        Layer(preset_file, preset, strict=not chosen.plugin),  # a plugin of that name may lack some flags
     ]
     # A resumed run repeats what it recorded; a handed-over model only gives defaults, below the model's own.
     layers.insert(len(layers) if chosen.resume else 2, chosen.recorded)
     return layers
-
-
-def _own_parameters(dataset_class: type) -> Iterable[inspect.Parameter]:
-    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
-    parameters = list(inspect.signature(dataset_class.__init__, eval_str=True).parameters.values())[2:]  # type: ignore[misc]
-    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _add_signature_flags(parser: ArgumentParser, title: str, parameters: list[inspect.Parameter]) -> None:
@@ -206,7 +238,7 @@ def _apply(parser: ArgumentParser, layer: Layer) -> None:
     """Make a layer's values the defaults of their flags; whatever gives a value lifts `required`."""
     actions = parser.actions_by_dest()
     for key, value in layer.values.items():
-        if key in ("model", "dataset", "dataset_config", "resume", "list"):
+        if key in ("model", "dataset", "dataset_config", "plugin", "resume", "list"):
             continue
         if key not in actions and not layer.strict:
             continue
@@ -256,6 +288,9 @@ def _complete(args: Namespace) -> None:
     args.wandb_project = args.wandb_project or os.environ.get("WANDB_PROJECT")
     args.wandb_entity = args.wandb_entity or os.environ.get("WANDB_ENTITY")
     args.nowand = int(bool(args.nowand) or not args.wandb_project or args.debug_mode)
+    # For models written for Mammoth, which may read them; nothing of ours does.
+    args.conf_jobnum, args.conf_timestamp = str(uuid.uuid4()), str(datetime.now())
+    args.conf_host, args.conf_git_hash = socket.gethostname(), None
 
 
 def _validate(args: Namespace) -> None:

@@ -1,49 +1,74 @@
 """Find models, datasets and backbones by reading source files, without importing them.
 
 Importing every file of a folder to learn the names in it takes seconds (each pulls in torch) and lets one broken file
-take all the others down. The names are literals in the source, so the syntax tree is enough: a listing is
-instant, and a module is imported only when its name is asked for.
+take all the others down. The names are nearly always literals in the source, so the syntax tree is enough: a listing is
+instant, and a module is imported only when its name is asked for. A file whose names are computed is imported when a
+name is asked for that no other file has. Files given by `--plugin` come first.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from utils.errors import UsageError, UserError, nearest
+from utils.plugins import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A registered name: where it is defined and the first line of its documentation."""
+class Kind:
+    """One sort of thing that files define."""
 
     name: str
-    module: str
-    symbol: str
+    package: str
+    decorator: str
+    base: str  # the class that all of this kind come from; empty if only the decorator tells
+    registered: Mapping[str, Any]  # filled by the decorator when a file is imported
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name: the file and the object in it, and the first line of its documentation."""
+
+    name: str
+    file: Path
+    symbol: str  # empty if the file cannot be read
     summary: str
+    module: str  # empty for a plugin, which belongs to no package
 
-    def load(self) -> object:
-        """Import the module; a broken one is reported with its own error, and only to those who ask for it."""
-        try:
-            return getattr(importlib.import_module(self.module), self.symbol)
-        except UserError:
-            raise
-        except Exception as error:  # whatever the file raises
-            file = self.module.replace(".", "/") + ".py"
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{file} cannot be imported: {type(error).__name__}: {reason}{_line_in(file, error)}"
-            ) from error
+    @property
+    def place(self) -> str:
+        return f"{self.module.replace('.', '/')}.py" if self.module else str(self.file)
+
+    def load(self) -> Any:
+        return getattr(_import(self.file, self.module, self.place), self.symbol)
 
 
-def _line_in(file: str, error: Exception) -> str:
+def _import(file: Path, module: str, place: str) -> ModuleType:
+    """A broken file is reported with its own error, and only to those who ask for it."""
+    try:
+        return importlib.import_module(module) if module else load_file(file)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the file raises
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{place} cannot be imported: {type(error).__name__}: {reason}{_line_in(place, error)}"
+        ) from error
+
+
+def _line_in(file: str, error: BaseException) -> str:
     """` (line n)` of the deepest frame in a file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
     return f" (line {lines[-1]})" if lines else ""
@@ -54,55 +79,132 @@ def normalise(name: str) -> str:
     return name.strip().replace("_", "-").lower()
 
 
-def _literal_name(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> str | None:
-    """The name that a definition registers: by `@decorator('name')`, or by `NAME = 'name'` in a class body."""
+# -- the names in a file -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a file says about its names before it is imported."""
+
+    file: Path
+    module: str
+    entries: tuple[Entry, ...]
+    computed: bool  # there may be more names than the entries'
+
+
+def _naming(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> ast.expr | None:
+    """What names a definition: the argument of `@decorator('name')`, or `NAME = 'name'` in a class body."""
     for call in node.decorator_list:
-        if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+        if isinstance(call, ast.Call) and call.args:
             function = call.func
             called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
             if called == decorator:
-                return str(call.args[0].value)
+                return call.args[0]
     for statement in node.body if isinstance(node, ast.ClassDef) else []:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        value = getattr(statement, "value", None)
-        if any(getattr(target, "id", None) == "NAME" for target in targets) and isinstance(value, ast.Constant):
-            return str(value.value)
+        for target in filter(None, targets):
+            if any(getattr(part, "id", None) == "NAME" for part in ast.walk(target)):
+                return getattr(statement, "value", None)
     return None
 
 
 @cache
-def _entries_of_file(path: Path, package: str, decorator: str, changed: int) -> tuple[Entry, ...]:
+def _read(file: Path, module: str, decorator: str, changed: int) -> _Source:
     """Read once, and again if the file has `changed` (its time of modification)."""
-    return tuple(_read_entries(path, package, decorator))
-
-
-def _read_entries(path: Path, package: str, decorator: str) -> Iterator[Entry]:
-    module = f"{package}.{path.stem}"
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(file.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
         # Listed under the file's name, so that whoever asks for it sees its own error; the others are unharmed.
-        yield Entry(normalise(path.stem), module, "", f"(cannot be read: {error})")
-        return
+        entry = Entry(normalise(file.stem), file, "", f"(cannot be read: {error})", module)
+        return _Source(file, module, (entry,), computed=False)
     module_doc = (ast.get_docstring(tree) or "").partition("\n")[0]
+    entries, computed = [], False
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            name = _literal_name(node, decorator)
-            if name:
-                summary = (ast.get_docstring(node) or "").partition("\n")[0] or module_doc
-                yield Entry(normalise(name), module, node.name, summary)
+        naming = _naming(node, decorator) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
+        if isinstance(naming, ast.Constant) and naming.value and isinstance(node, ast.ClassDef | ast.FunctionDef):
+            summary = (ast.get_docstring(node) or "").partition("\n")[0] or module_doc
+            entries.append(Entry(normalise(str(naming.value)), file, node.name, summary, module))
+        computed |= naming is not None and not isinstance(naming, ast.Constant)
+    return _Source(file, module, tuple(entries), computed or not entries)
 
 
-def scan(package: str, decorator: str) -> dict[str, Entry]:
-    """All names registered by the files that lie directly in a package's folder."""
-    files = sorted(path for path in (ROOT / package).glob("*.py") if not path.name.startswith("_"))
-    entries = (entry for path in files for entry in _entries_of_file(path, package, decorator, path.stat().st_mtime_ns))
-    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+def _names_in(module: ModuleType, kind: Kind) -> dict[str, str]:
+    """Name → symbol of what an imported file defines."""
+    own = {symbol: value for symbol, value in vars(module).items() if _is_defined_in(value, module)}
+    registered = {id(value): name for name, value in kind.registered.items()}
+    names = {registered[id(value)]: symbol for symbol, value in own.items() if id(value) in registered}
+    for symbol, value in own.items():
+        name = getattr(value, "NAME", None)
+        if inspect.isclass(value) and name and any(base.__name__ == kind.base for base in value.__mro__[1:]):
+            names[normalise(str(name))] = symbol
+    return names
 
 
-def find(kind: str, name: str, entries: dict[str, Entry]) -> Entry:
-    """The entry of a name, or a usage error with the nearest valid one."""
+def _is_defined_in(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+# -- the names of a kind -----------------------------------------------------------------------------------------------
+
+
+def _sources(kind: Kind, plugins: Sequence[str] = ()) -> Iterator[_Source]:
+    """The files of the package; or the plugins."""
+    if plugins:
+        for file in map(Path, plugins):
+            yield _read(file, "", kind.decorator, file.stat().st_mtime_ns)
+        return
+    for file in sorted(path for path in (ROOT / kind.package).glob("*.py") if not path.name.startswith("_")):
+        yield _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
+
+
+def _by_name(sources: Iterator[_Source]) -> dict[str, Entry]:
+    """Where two files have the same name, one that is not called so was added to one that is, and wins."""
+    entries = [entry for source in sources for entry in source.entries]
+    entries.sort(key=lambda entry: (entry.name, normalise(entry.file.stem) != entry.name))
+    return {entry.name: entry for entry in entries}
+
+
+def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
+    """All names that can be read: of the files that lie directly in the package's folder, and of the plugins."""
+    return _by_name(_sources(kind)) | (_by_name(_sources(kind, plugins)) if plugins else {})
+
+
+def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
+    """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one.
+
+    Last of all, plugins are imported whose names could be read but are others: there are many ways to name a class.
+    """
     name = normalise(name)
-    if name not in entries:
-        raise UsageError(f"unknown {kind} {name!r}{nearest(name, entries)}")
-    return entries[name]
+    failed: dict[str, None] = {}
+    ours: tuple[Sequence[str], bool] = ((), False)
+    for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
+        entry = _by_name(_sources(kind, files)).get(name)
+        entry = entry or _find_computed(kind, name, _sources(kind, files), imported, failed)
+        if entry is not None:
+            return entry
+    reasons = "".join(f"; {reason}" for reason in failed)
+    raise UsageError(f"unknown {kind.name} {name!r}{nearest(name, scan(kind, plugins))}{reasons}")
+
+
+def _find_computed(
+    kind: Kind, name: str, sources: Iterator[_Source], imported: bool, failed: dict[str, None]
+) -> Entry | None:
+    """Import the files that may have names which can't be read from their source; or (`imported`) all of them."""
+    for source in sources:
+        if source.computed or imported:
+            place = Entry(name, source.file, "", "", source.module).place
+            try:
+                symbol = _names_in(_import(source.file, source.module, place), kind).get(name)
+            except UserError as error:  # a broken file does not hinder the others
+                failed[str(error)] = None
+                continue
+            if symbol:
+                return Entry(name, source.file, symbol, "", source.module)
+    return None
+
+
+def announce(kind: Kind, entry: Entry) -> None:
+    """Say that a name means another file than one would think."""
+    taken = {other.place for source in _sources(kind) for other in source.entries if other.name == entry.name}
+    for place in sorted(taken - {entry.place}):
+        logging.warning("%s %s is that of %s, not that of %s", kind.name, entry.name, entry.place, place)

@@ -47,3 +47,35 @@ def set_global_rng_state(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(cuda_state, index)
     if "mps" in state and torch.backends.mps.is_available():
         torch.mps.set_rng_state(state["mps"])
+
+
+class HostGenerators:
+    """A state of its own of the global generators on the host, in force while entered.
+
+    What other code draws from them inside neither shifts what is drawn outside nor depends on it.
+    """
+
+    def __init__(self, seed: int):
+        self._others = self._states()
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        self._exchange()
+
+    @staticmethod
+    def _states() -> tuple[Any, ...]:
+        return torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def _exchange(self) -> None:
+        """Put the states in force away, and those that were put away in force."""
+        (torch_state, numpy_state, python_state), self._others = self._others, self._states()
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+    def __enter__(self) -> HostGenerators:
+        self._exchange()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._exchange()

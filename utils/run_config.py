@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 from utils.errors import UserError
+from utils.plugins import digest
 from utils.yaml_io import read_yaml
 
 # Part of every hash: raised when a change of the code moves numbers, so that old results are not taken for new ones.
@@ -19,16 +20,27 @@ RESULTS_VERSION = 1
 NEUTRAL = frozenset(
     """base_path results_path checkpoint_path device notes non_verbose nowand wandb_project wandb_entity wandb_name
     wandb_group wandb_tags savecheck ckpt_name checkpoint_minutes checkpoint_every model_config dataset_config
-    loadcheck""".split()
+    loadcheck plugin""".split()
 )
 # Values that parsing or building adds to the flags; they follow from them.
-DERIVED = frozenset("num_classes in_channels input_size seed_was_drawn class_order wandb_url".split())
+DERIVED = frozenset(
+    """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
+    conf_git_hash""".split()
+)
 # What a command does to a run, which is not repeated when the run is resumed.
 ONCE = frozenset(["resume", "overwrite"])
 
 
+def freeze(args: Namespace) -> None:
+    """Keep the flags as they are now: what a model does to them later (Mammoth's may) is its own affair."""
+    vars(args).pop("_frozen", None)
+    args._frozen = recorded_args(args)
+
+
 def recorded_args(args: Namespace) -> dict[str, Any]:
     """All flags as plain values, for `config.yaml`."""
+    if hasattr(args, "_frozen"):
+        return args._frozen
     return {
         name: str(value) if name == "device" and value is not None else value
         for name, value in sorted(vars(args).items())
@@ -41,8 +53,12 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     dataset = datasets.get_dataset_class(args)
     config = {name: value for name, value in recorded_args(args).items() if name not in NEUTRAL}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
-    config["dataset_fields"] = json.loads(json.dumps(fields))
+    given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
+    fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
+    config["dataset_fields"] = json.loads(json.dumps(fields, default=str))
     config["results_version"] = RESULTS_VERSION
+    if args.plugin:
+        config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
     return config

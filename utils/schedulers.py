@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
 
+from utils.conf import warn_once
 
-def get_scheduler(model: Any, args: Namespace, steps_per_epoch: int = 1) -> LRScheduler | None:
-    """The schedule of `--lr_scheduler` for the model's current optimizer, or None."""
-    if args.lr_scheduler in (None, "none") or model.opt is None:
+
+def get_scheduler(
+    model: Any, args: Namespace, reload_optim: bool = True, *, steps_per_epoch: int = 1
+) -> LRScheduler | None:
+    """The schedule of `--lr_scheduler`, or None; with `reload_optim` for a new optimizer, else for the one there is."""
+    if args.lr_scheduler in (None, "none"):
+        return None
+    if not hasattr(model, "opt"):  # Mammoth's joint training passes its network
+        warn_once(f"a {type(model).__name__} has no optimizer: the learning rate stays constant")
+        return None
+    if reload_optim:
+        model.opt = model.get_optimizer()
+    if model.opt is None:
         return None
     length = task_length(args, steps_per_epoch)
     if args.lr_scheduler == "multisteplr":
@@ -26,3 +39,72 @@ def task_length(args: Namespace, steps_per_epoch: int) -> int:
     """How long a task is trained, in what `--scheduler_mode` counts."""
     steps = args.n_iters if args.fitting_mode == "iters" else args.n_epochs * steps_per_epoch
     return max(1, steps if args.scheduler_mode == "iter" else math.ceil(steps / max(steps_per_epoch, 1)))
+
+
+class TaskSchedule:
+    """What moves the learning rate in a task: `--lr_scheduler`, or a `custom_scheduler` that the model has made.
+
+    Some models move theirs by themselves, others leave it to the loop: it is moved here if it stands where it stood.
+    """
+
+    def __init__(self, model: Any, args: Namespace):
+        self.model, self.args = model, args
+        self._own: LRScheduler | None = None
+        self._custom_at: int | None = None
+
+    def begin(self, steps_per_epoch: int) -> None:
+        custom = getattr(self.model, "custom_scheduler", None)
+        self._custom_at = getattr(custom, "last_epoch", None)
+        self._own = None
+        if custom is None:
+            self._own = get_scheduler(self.model, self.args, reload_optim=False, steps_per_epoch=steps_per_epoch)
+
+    def step(self) -> None:
+        """After each of what `--scheduler_mode` counts."""
+        if self._own is not None:
+            self._own.step()
+        custom = getattr(self.model, "custom_scheduler", None)
+        if custom is not None:
+            if getattr(custom, "last_epoch", None) == self._custom_at:
+                custom.step()
+            self._custom_at = getattr(custom, "last_epoch", None)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"own": None if self._own is None else self._own.state_dict(), "custom_at": self._custom_at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """A model's own schedule is restored with the model."""
+        self._custom_at = state["custom_at"]
+        if self._own is not None:
+            self._own.load_state_dict(state["own"])
+
+
+class CosineSchedule(LRScheduler):
+    """From the full learning rate down a quarter of a cosine, to 0 after `K` steps."""
+
+    def __init__(self, optimizer: Optimizer, K: int):
+        self.K = K
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:
+        share = math.cos(math.pi / 2 * min(self.last_epoch / self.K, 1))
+        return [rate * share for rate in self.base_lrs]
+
+
+class CosineSchedulerWithLinearWarmup(LRScheduler):
+    """Up from 0 in `warmup_length` steps, then down half a cosine, to 0 after `steps`; one rate per parameter group."""
+
+    def __init__(self, optimizer: Optimizer, base_lrs: float | Sequence[float], warmup_length: int, steps: int):
+        groups = len(optimizer.param_groups)
+        self.peaks = list(base_lrs) if isinstance(base_lrs, Sequence) else [base_lrs] * groups
+        self.warmup_length, self.steps = warmup_length, steps
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:
+        step = self.last_epoch
+        if step < self.warmup_length:
+            share = (step + 1) / self.warmup_length
+        else:
+            way = (step - self.warmup_length) / max(self.steps - self.warmup_length, 1)
+            share = 0.5 * (1 + math.cos(math.pi * min(way, 1)))
+        return [peak * share for peak in self.peaks]

@@ -43,27 +43,35 @@ GENERATORS: dict[str, Any] = {
     "python": random.Random,
 }
 SETTINGS = (ModuleType, argparse.Namespace, logging.Logger, torch.memory_format)
+PLAIN_OBJECTS: dict[str, type] = {}
 MODULE_INTERNALS = frozenset(vars(nn.Module()))
 REBUILT: Any = object()  # stands for what the constructor makes again
 Code = dict[str, Any]
 
 
-def pack(model: nn.Module, skip: frozenset[str] = FRAMEWORK) -> dict[str, Any]:
+def saved_by_attributes(cls: type) -> type:
+    """Decorator for a class whose objects are no more than their attributes: a model may hold one."""
+    PLAIN_OBJECTS[_class_name(cls)] = cls
+    return cls
+
+
+def pack(model: nn.Module, skip: frozenset[str] = FRAMEWORK, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The state of a model, loadable with `weights_only`; `['uncaptured']` names what is missing in it.
 
-    The tensors are the model's own, not copies: write them before the next step.
+    The tensors are the model's own, not copies: write them before the next step. What is `known`, by names of the
+    caller's choice, is not saved: there must be an equivalent under the same name when the state is unpacked.
     """
-    packer = _Packer(model, skip)
+    packer = _Packer(model, skip, known or {})
     code = packer.encode(model, "")
     return {"model": code, "uncaptured": packer.uncaptured}
 
 
-def unpack(model: nn.Module, packed: dict[str, Any]) -> None:
+def unpack(model: nn.Module, packed: dict[str, Any], known: Mapping[str, Any] | None = None) -> None:
     """Bring a model fresh from its constructor into a packed state, whose tensors become the model's own."""
     if packed["uncaptured"]:
         logging.warning("resume is not exact: the checkpoint lacks %s", ", ".join(packed["uncaptured"]))
     try:
-        _Unpacker(model).decode(packed["model"], "", model)
+        _Unpacker(model, known or {}).decode(packed["model"], "", model)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UserError(
@@ -115,16 +123,18 @@ def _kind(value: object) -> str:
     for kind, base in (("module", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
         if isinstance(value, base):
             return kind
+    if _class_name(value) in PLAIN_OBJECTS:
+        return "plain_object"
     if hasattr(type(value), "state_dict") and hasattr(type(value), "load_state_dict"):
         return "stateful"
     return "rebuilt" if callable(value) or isinstance(value, SETTINGS) else "unknown"
 
 
 class _Packer:
-    def __init__(self, model: nn.Module, skip: frozenset[str]):
+    def __init__(self, model: nn.Module, skip: frozenset[str], known: Mapping[str, Any]):
         self.model, self.skip, self.network = model, skip, _network_memory(model)
         # id → (object, path). Holding the object keeps its id from being given to another one.
-        self.memo: dict[Any, tuple[Any, str]] = {}
+        self.memo: dict[Any, tuple[Any, str]] = {id(value): (value, name) for name, value in known.items()}
         self.uncaptured: list[str] = []
 
     def encode(self, value: Any, path: str) -> Any:
@@ -250,18 +260,24 @@ class _Packer:
         complete = codes.keys() == vars(value).keys()
         return {"class": _class_name(value), "complete": complete, "attributes": codes}
 
+    def pack_plain_object(self, value: Any, path: str) -> Code:
+        codes = {name: self.encode(part, _join(path, name)) for name, part in vars(value).items()}
+        if missing := [name for name, code in codes.items() if code is REBUILT]:
+            raise _Uncapturable(f"{path}.{missing[0]} ({_class_name(getattr(value, missing[0]))})")
+        return {"class": _class_name(value), "attributes": codes}
+
     def pack_stateful(self, value: Any, path: str) -> Code:
         state = self.encode(value.state_dict(), f"{path}.state")
         return {"class": _class_name(value), "complete": False, "state": state}
 
 
 class _Unpacker:
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, known: Mapping[str, Any]):
         self.network = _network_memory(model)
         first = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.device = getattr(model, "device", None) or first
         self.prototypes: list[Any] = [model.net, *model.modules()]
-        self.objects: dict[str, Any] = {}  # by path
+        self.objects: dict[str, Any] = dict(known)  # by path
         self.claimed: dict[int, Any] = {}
 
     def decode(self, code: Any, path: str, live: Any = None) -> Any:
@@ -398,6 +414,12 @@ class _Unpacker:
         self.objects[path] = scheduler = self._instance(LRScheduler, path, code, live)
         self.attributes(code["attributes"], path, vars(scheduler))
         return scheduler
+
+    def unpack_plain_object(self, code: Code, path: str, live: Any) -> Any:
+        kind: Any = PLAIN_OBJECTS[code["class"]]
+        self.objects[path] = value = kind.__new__(kind)
+        self.attributes(code["attributes"], path, vars(value))
+        return value
 
     def unpack_stateful(self, code: Code, path: str, live: Any) -> Any:
         live = self._instance(object, path, code, live)

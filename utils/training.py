@@ -5,12 +5,13 @@ Everything that a run consists of is in `Trainer._state()`: what is not in there
 
 from __future__ import annotations
 
-import logging
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ import torch
 from utils import checkpoint_store
 from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
+from utils.conf import warn_once
 from utils.diagnostics import Diagnostics
 from utils.errors import UserError
 from utils.evaluate import Evaluation, evaluate_loaders
@@ -26,15 +28,17 @@ from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.optimization import autocast
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
+from utils.run_config import DERIVED, NEUTRAL
 from utils.run_directory import RunDirectory
-from utils.schedulers import get_scheduler
+from utils.schedulers import TaskSchedule
 from utils.signals import StopSignals
-from utils.state import pack, uncapturable, unpack
+from utils.state import pack, unpack
 from utils.status import Progress, say
 from utils.timing import Timing
 from utils.wandb_logger import WandbLogger
 
 GUARD_EVERY = 50  # steps between looks at the guard's flag on a GPU
+PLAIN = (type(None), bool, int, float, str, list)
 CHECKPOINT_SHARE = 0.01  # of the time, at most, for the checkpoints after tasks that take seconds
 
 
@@ -67,6 +71,10 @@ def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, 
         return Trainer(model, dataset, args, run, signals).run()
 
 
+def _is_number(value: Any) -> bool:
+    return value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float | np.number)
+
+
 class Trainer:
     """One run from its beginning, or from its last checkpoint, to its summary."""
 
@@ -76,7 +84,8 @@ class Trainer:
         self.end = args.stop_after or dataset.N_TASKS
         self.guard = NonFiniteGuard(model, on_device=model.device.type != "cpu")
         self.guard.where = self.position
-        self.scheduler: Any = None
+        self.schedule = TaskSchedule(model, args)
+        self.loader: Any = None  # of the current task
         self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
         self.timing = Timing()
         self.diagnostics = Diagnostics(model, dataset, args.dgc_diagnostics)
@@ -85,6 +94,8 @@ class Trainer:
         )
         self.metrics = MetricsLog(run.path / "metrics.jsonl", self.wandb.log_window)
         self._checkpoint_at, self._task_checkpoint_at = float("inf"), 0.0
+        self._first_flags = dict(vars(args))
+        self._train_loaders: list[Any] = []  # of all tasks so far; weak references, because a model may let them go
 
     # -- the run -----------------------------------------------------------------------------------------------
 
@@ -106,8 +117,7 @@ class Trainer:
             self.wandb.finish(exit_code=int(self.position.task < self.end))
 
     def _begin_run(self) -> None:
-        if names := uncapturable(self.model):
-            logging.warning("an interrupted run will not resume exactly: %s can't be saved", ", ".join(names))
+        self._pack_model()  # says what can't be saved
         write_json(self.run_directory.path / "environment.json", environment())
         if self.args.enable_other_metrics:
             for task in range(self.dataset.N_TASKS):
@@ -144,7 +154,7 @@ class Trainer:
         self.position.in_task, self.position.epoch, self.position.task_step = True, 0, 0
         self.metrics.begin_task(self.position.task)
         if not self.args.task_free or self.args.task_free_lr_restart:
-            self.scheduler = self._new_scheduler()
+            self._begin_schedule()
 
     def _begin_task_hooks(self) -> None:
         self._next_data()
@@ -152,26 +162,32 @@ class Trainer:
             self.model.meta_begin_task(self.dataset)
 
     def _next_data(self) -> None:
+        """The next task's loader, which stays the same whatever a method puts into `dataset.train_loader`."""
         self.dataset.get_data_loaders()
-        self.diagnostics.keep(self.dataset.train_loader.dataset)
+        self._train_loaders.append(ref(self.dataset.train_loader))
+        self.loader = self.dataset.resumable_loader()
+        self.diagnostics.keep(self.loader.dataset)
 
-    def _new_scheduler(self) -> Any:
+    def _begin_schedule(self) -> None:
         if self.args.task_free:  # the optimizer lives on: only its learning rate goes back
             for group in self.model.opt.param_groups:
                 group["lr"] = self.args.lr
-        return get_scheduler(self.model, self.args, self._steps_per_epoch())
+        self.schedule.begin(self._steps_per_epoch())
 
     # -- epochs and steps ----------------------------------------------------------------------------------------
 
     def _steps_per_epoch(self) -> int:
-        length = len(self.dataset.train_loader)
+        try:
+            length = len(self.loader)
+        except TypeError:  # a stream of batches, which ends when it ends
+            length = sys.maxsize
         return min(length, self.model.get_debug_iters() + 1) if self.args.debug_mode else length
 
     def _fit(self) -> None:
         """Train on the current task; a resumed run enters in the middle."""
         position, total = self.position, self._steps_in_task()
         if self._steps_per_epoch() == 0:
-            images = len(self.dataset.train_loader.dataset)
+            images = len(self.loader.dataset)
             raise UserError(
                 f"--drop_last 1 with --batch_size {self.args.batch_size} leaves no batch of the {images} images of "
                 f"task {position.task + 1}; use a smaller --batch_size"
@@ -181,12 +197,12 @@ class Trainer:
             position.task,
             self.dataset.N_TASKS,
             epochs,
-            total,
+            total if total < sys.maxsize else None,
             self.metrics.latest_loss,
             position.task_step,
             enabled=not self.args.non_verbose,
         ) as bar:
-            while position.task_step < total or position.in_epoch:
+            while position.in_epoch or (position.task_step < total if epochs is None else position.epoch < epochs):
                 bar.begin_epoch(position.epoch)
                 self._epoch(bar, total)
 
@@ -202,13 +218,16 @@ class Trainer:
             if not args.task_free:
                 model.meta_begin_epoch(position.epoch, self.dataset)
         self.metrics.begin_epoch(position.epoch)
-        batches = iter(self.dataset.train_loader)
+        batches = iter(self.loader)
         # A task-free model gets no epoch: epochs count hidden tasks.
         extra = {} if args.task_free else {"epoch": position.epoch}
         steps = self._steps_per_epoch()
         while position.epoch_step < steps and position.task_step < total:
+            batch = next(batches, None)
+            if batch is None:
+                break
             self._diagnose()
-            self._step(next(batches), extra)
+            self._step(batch, extra)
             bar.step()
             self._between_steps()
         self._end_epoch(total)
@@ -221,10 +240,14 @@ class Trainer:
             self.metrics.event("diagnostics", **values)
             self.wandb.log_values("diagnostics", values, position.step)
 
-    def _step(self, batch: tuple[torch.Tensor, ...], extra: dict[str, Any]) -> None:
+    def _step(self, batch: tuple[Any, ...], extra: dict[str, Any]) -> None:
+        """Fields that a method has attached to the training set are passed by their names."""
+        names = getattr(self.loader.dataset, "extra_return_fields", ())
+        extra = extra | dict(zip(names, batch[3:], strict=False))
+        self.guard.terms = {}
         try:
             with autocast(self.model.device, self.args.code_optimization):
-                result = self.model.meta_observe(*batch, **extra)
+                result = self.model.meta_observe(*batch[:3], **extra)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -233,12 +256,14 @@ class Trainer:
                 "--batch_size"
             ) from error
         values = dict(result) if isinstance(result, dict) else {"loss": result}
+        values = {name: value for name, value in values.items() if _is_number(value)}
+        values |= {name: term for name, term in self.guard.terms.items() if name not in values}
         if not self.guard.on_device:  # on the host a number costs nothing
             values["loss"] = float(values["loss"])
             self.guard.check(values["loss"])
         values["lr"] = self.model.opt.param_groups[0]["lr"]
-        if self.scheduler is not None and self.args.scheduler_mode == "iter":
-            self.scheduler.step()
+        if self.args.scheduler_mode == "iter":
+            self.schedule.step()
         self.position.epoch_step += 1
         self.position.task_step += 1
         self.position.step += 1
@@ -257,8 +282,8 @@ class Trainer:
 
     def _end_epoch(self, total: int) -> None:
         position = self.position
-        if self.scheduler is not None and self.args.scheduler_mode == "epoch":
-            self.scheduler.step()
+        if self.args.scheduler_mode == "epoch":
+            self.schedule.step()
         if not self.args.task_free:
             self.model.meta_end_epoch(position.epoch, self.dataset)
         position.epoch += 1
@@ -342,7 +367,7 @@ class Trainer:
         rows = [
             [row[~np.isnan(row)].tolist() for row in a] for a in (self.accuracies.class_il, self.accuracies.task_il)
         ]
-        scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
+        scheduler = self.schedule.state_dict()["own"]
         saved = save_mammoth_checkpoint(
             self.position.task, self.end, self.args, self.model, rows, self.model.opt.state_dict(), scheduler
         )
@@ -369,13 +394,14 @@ class Trainer:
             raise Stopped(self.signals.exit_code)
 
     def _state(self) -> dict[str, Any]:
-        loader = self.dataset.train_loader if self.position.in_task else None
+        loader = self.loader if self.position.in_task else None
         return {
             "hash": self.run_directory.hash,
             "position": asdict(self.position),
-            "model": pack(self.model),
-            "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
-            "appended": loader.dataset.appended() if loader is not None else None,  # by a method, to its training set
+            "flags": self._changed_flags(),
+            "model": self._pack_model(),
+            "schedule": self.schedule.state_dict(),
+            "edits": self._edits(),
             "loader": loader.state_dict() if loader is not None else None,
             "streams": self.dataset.streams.state_dict(),
             "global_rng": global_rng_state(),
@@ -384,23 +410,50 @@ class Trainer:
             "timing": self.timing.state_dict(),
         }
 
+    def _edits(self) -> Any:
+        """What a method has added to the training set of the task: exemplars, or a field of its own."""
+        return self.loader.dataset.edits() if self.position.in_task and hasattr(self.loader.dataset, "edits") else None
+
+    def _changed_flags(self) -> dict[str, Any]:
+        """Flags to which the model has given another value after its construction."""
+        changed = {n: v for n, v in vars(self.args).items() if n not in NEUTRAL | DERIVED and isinstance(v, PLAIN)}
+        return {name: value for name, value in changed.items() if value != self._first_flags.get(name)}
+
+    def _belongings(self) -> dict[str, Any]:
+        """What belongs to the dataset: a model that holds such a thing gets the same one back when it is resumed."""
+        things: dict[str, Any] = {}
+        for task, reference in enumerate(self._train_loaders):
+            for name in ("dataset", "transform", "generator"):
+                things[f"train_loader[{task}].{name}"] = getattr(reference(), name, None)
+            things[f"train_loader[{task}]"] = reference()
+        return {name: thing for name, thing in things.items() if thing is not None}
+
+    def _pack_model(self) -> dict[str, Any]:
+        packed = pack(self.model, known=self._belongings())
+        if packed["uncaptured"]:
+            warn_once("an interrupted run will not resume exactly:", *packed["uncaptured"], "can't be saved")
+        return packed
+
     def _restore(self, state: dict[str, Any]) -> None:
         """The inverse of `_state`. Random generators come last: building the rest may draw from them."""
         for name, value in state["position"].items():
             setattr(self.position, name, value)
+        loaders = []
         for _ in range(self.position.task + self.position.in_task):
             self._next_data()
-        if state["appended"] is not None:
-            self.dataset.train_loader.dataset.append(*state["appended"])
-        if state["scheduler"] is not None:
-            self.scheduler = get_scheduler(self.model, self.args, self._steps_per_epoch())
+            loaders.append(self.dataset.train_loader)
+        if state["edits"] is not None:
+            self.loader.dataset.redo(state["edits"])
+        if state["schedule"]["own"] is not None:
+            self.schedule.begin(self._steps_per_epoch())
             self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made
-        unpack(self.model, state["model"])
-        if state["scheduler"] is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
-        if self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch():
-            self.dataset.train_loader.load_state_dict(state["loader"])
+        vars(self.args).update(state["flags"])
+        unpack(self.model, state["model"], self._belongings())
+        self.schedule.load_state_dict(state["schedule"])
+        if state["loader"] is not None:
+            # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
+            inside = self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch()
+            self.loader.load_state_dict(state["loader"], go_on=inside)
         self.accuracies.load_state_dict(state["accuracies"])
         self.timing.load_state_dict(state["timing"])
         self.metrics.load_state_dict(state["metrics"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,17 +9,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torchvision import transforms
 
 from datasets.transforms.denormalization import DeNormalize
+from datasets.utils.held_out import draw_held_out
 from datasets.utils.image_set import ImageSet
 from datasets.utils.loader import TaskLoader
+from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from utils.augmentations import BatchTransform
 from utils.errors import UsageError, UserError
+from utils.evaluate import evaluate
+from utils.loggers import mean_accuracy_line
+from utils.prompt_templates import templates
 from utils.random_streams import RandomStreams
+from utils.status import say
+
+# Mammoth's place for what a dataset file needs.
+__all__ = ["ContinualDataset", "MammothDatasetWrapper", "fix_class_names_order", "store_masked_loaders"]
 
 EVALUATION_BATCH = 256  # at least: without gradients there is memory for it, and it is faster
+
+
+SHARED_CLASSES = ("domain-il", "general-continual")  # settings in which tasks differ in something else
 
 
 class _Splits(NamedTuple):
@@ -33,6 +43,9 @@ class _Splits(NamedTuple):
 
 class ContinualDataset:
     """Base of all datasets. A subclass declares the attributes below, gives defaults, and implements `load_split`.
+
+    Or, if it was written for Mammoth, `get_data_loaders`; `datasets.utils.own_loaders` then stands in for what is made
+    of `load_split` here.
 
     Labels are consecutive: task t has the classes `get_offsets(t)`. With a class order (`--permute_classes`,
     `--custom_class_order`) new_label = class_order[original_label]. With `--joint` there is one task with all
@@ -51,11 +64,22 @@ class ContinualDataset:
     CROP_PADDING = 0
     HORIZONTAL_FLIP = False
     AVAIL_SCHEDS = ["multisteplr", "cosine"]
+    class_names: list[str] | None = None
+    image_dtype = torch.uint8  # in which a replay buffer can hold the images without loss
+
+    def __init_subclass__(cls) -> None:
+        """`N_CLASSES` follows from the tasks if a class does not give it; tasks with shared classes have them all."""
+        per_task, shared = getattr(cls, "N_CLASSES_PER_TASK", None), cls.SETTING in SHARED_CLASSES
+        if per_task is not None and (shared or not hasattr(cls, "N_CLASSES")):
+            counts = per_task if isinstance(per_task, list | tuple) else [per_task] * getattr(cls, "N_TASKS", 1)
+            cls.N_CLASSES = max(counts) if shared else sum(counts)
 
     def __init__(self, args: Namespace):
         self.args = args
         self.streams = RandomStreams(args.seed)
         self._classes_per_eval_task = self._class_counts()
+        if args.joint and self.shares_classes:
+            raise UsageError(f"--joint 1: the tasks of {self.NAME} ({self.SETTING}) can't be merged; leave it out")
         if args.joint:
             self.N_TASKS, self.N_CLASSES_PER_TASK = 1, self.N_CLASSES
         self._classes_per_task = self._class_counts()
@@ -63,8 +87,8 @@ class ContinualDataset:
         if self.class_order is not None:
             args.class_order = self.class_order  # Mammoth's place for it
         self.c_task = -1
-        self.train_loader: TaskLoader | None = None
-        self.test_loaders: list[TaskLoader] = []
+        self.train_loader: Any = None
+        self.test_loaders: list[Any] = []
 
     # -- what a subclass provides ---------------------------------------------------------------------------
 
@@ -94,9 +118,14 @@ class ContinualDataset:
     # -- tasks and classes ----------------------------------------------------------------------------------
 
     @property
+    def shares_classes(self) -> bool:
+        """Whether every task has all classes."""
+        return self.SETTING in SHARED_CLASSES
+
+    @property
     def current_task(self) -> int:
         """How many tasks have been handed out."""
-        return self.c_task + 1
+        return len(self.test_loaders) if self.shares_classes else self.c_task + 1
 
     @property
     def n_eval_tasks(self) -> int:
@@ -105,23 +134,25 @@ class ContinualDataset:
 
     def get_offsets(self, task_idx: int | None = None) -> tuple[int, int]:
         """(first class, one past the last class) of a task; of the current one by default."""
+        if self.shares_classes:
+            return 0, self.N_CLASSES
         return _range(self._classes_per_task, self.c_task if task_idx is None else task_idx)
 
     def eval_offsets(self, k: int) -> tuple[int, int]:
         """The class range of test loader k."""
-        return _range(self._classes_per_eval_task, k)
+        return self.get_offsets() if self.shares_classes else _range(self._classes_per_eval_task, k)
 
     def get_class_names(self) -> list[str]:
         """Names such that entry i is the class that is now labelled i."""
-        names = self.load_class_names()
-        if self.class_order is None:
-            return names
-        return [names[original] for original in np.argsort(self.class_order)]
+        return fix_class_names_order(self.load_class_names(), self.args)
+
+    def get_prompt_templates(self) -> list[str]:
+        return templates[self.NAME]
 
     def _class_counts(self) -> list[int]:
         per_task = self.N_CLASSES_PER_TASK
         counts = list(per_task) if isinstance(per_task, list | tuple) else [per_task] * self.N_TASKS
-        if len(counts) != self.N_TASKS or sum(counts) != self.N_CLASSES:
+        if len(counts) != self.N_TASKS or (sum(counts) != self.N_CLASSES and not self.shares_classes):
             raise UsageError(
                 f"{self.NAME}: N_TASKS {self.N_TASKS} and N_CLASSES_PER_TASK {per_task} do not make up its "
                 f"{self.N_CLASSES} classes; correct them in the dataset's YAML"
@@ -163,6 +194,10 @@ class ContinualDataset:
         self.test_loaders += [self.make_test_loader(k) for k in new]
         return self.train_loader, self.test_loaders[-1]
 
+    def resumable_loader(self) -> Any:
+        """The current task's training loader, in the form that the training loop iterates over."""
+        return self.train_loader
+
     def make_test_loader(self, k: int) -> TaskLoader:
         """The images of `eval_offsets(k)` that the run is evaluated on."""
         return self._plain_loader(_classes(self._splits.evaluation, self.eval_offsets(k)))
@@ -188,7 +223,7 @@ class ContinualDataset:
         if not self.args.validation:
             return _Splits(self._relabel(train), test, test)
         # Drawn from the original labels: the same images are held out whatever the class order.
-        held_out = self._draw_validation(train.targets)
+        held_out = draw_held_out(train.targets, self.args.validation, self.streams["validation"])
         return _Splits(self._relabel(train.subset(~held_out)), self._relabel(train.subset(held_out)), test)
 
     def _read(self, train: bool) -> ImageSet:
@@ -205,24 +240,6 @@ class ContinualDataset:
         if self.class_order is None:
             return images
         return ImageSet(images.data, torch.tensor(self.class_order)[images.targets])
-
-    def _draw_validation(self, targets: Tensor) -> Tensor:
-        """A mask over the training set: the given part of each original class, rounded up."""
-        size = self.args.validation
-        fraction = size if size < 1 else size / 100
-        held_out = torch.zeros(len(targets), dtype=torch.bool)
-        for label in range(self.N_CLASSES):
-            members = (targets == label).nonzero().squeeze(1)
-            # Without round() 7 % of 100 images would be 8: 0.07 · 100 is 7.000000000000001 in floating point.
-            count = math.ceil(round(fraction * len(members), 6))
-            if count >= len(members):
-                raise UsageError(
-                    f"--validation {size} leaves no training image of class {label} ({len(members)} images); "
-                    "choose a smaller part"
-                )
-            chosen = torch.randperm(len(members), generator=self.streams["validation"])[:count]
-            held_out[members[chosen]] = True
-        return held_out
 
     # -- transforms and loss --------------------------------------------------------------------------------
 
@@ -275,6 +292,17 @@ class ContinualDataset:
     @staticmethod
     def get_loss() -> Any:
         return F.cross_entropy
+
+    # -- for code that asks a dataset to evaluate, as in Mammoth ----------------------------------------------
+
+    @staticmethod
+    def evaluate(model: Any, dataset: Any, last: bool = False, return_loss: bool = False) -> tuple[Any, ...]:
+        return evaluate(model, dataset, last, return_loss)
+
+    @staticmethod
+    def log(args: Namespace, logger: Any, accs: tuple[Any, Any], t: int, setting: str, *_: Any, **__: Any) -> None:
+        """Say the mean accuracies; the training loop does its own recording."""
+        say(mean_accuracy_line(*accs))
 
 
 def _range(counts: list[int], task: int) -> tuple[int, int]:

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datasets.utils.image_set import ImageSet
+from datasets.utils.image_set import ImageSet, transform_bytes
 from utils.augmentations import BatchTransform, to_device, to_unit_float
+from utils.conf import warn_once
+from utils.state import saved_by_attributes
 
 
+@saved_by_attributes
 class TaskLoader:
     """Iterates over an `ImageSet` in batches; each `iter()` is an epoch with a new permutation.
 
@@ -48,7 +51,7 @@ class TaskLoader:
         resume, self._resume = self._resume and 0 < self.position < len(self), False
         start = self.position if resume else 0
         permutation = self._permutation if resume else self._new_permutation()
-        order = permutation if permutation is None else to_device(permutation, self.dataset.data.device)
+        order = permutation if permutation is None else to_device(permutation, self.dataset.targets.device)
         for step in range(start, len(self)):
             batch = self._batch(order, step * self.batch_size)
             # Written at each batch, so that a second iterator (a model may make one) is forgotten at the next step.
@@ -60,19 +63,34 @@ class TaskLoader:
 
     def _batch(self, order: Tensor | None, start: int) -> tuple[Any, ...]:
         rows = slice(start, start + self.batch_size) if order is None else order[start : start + self.batch_size]
-        images = self.dataset.batch(rows)
-        labels = _take(self.dataset.targets, rows)
-        augmented = self.transform(images)
+        images, labels = self.dataset.batch(rows), self.dataset.labels(rows)
+        transform = self._transform_in_use()
+        augmented = transform_bytes(images, transform)
         if not self.triples:
             return augmented, labels
-        extra = (_take(getattr(self.dataset, field), rows) for field in self.dataset.extra_return_fields)
-        return (augmented, labels, to_unit_float(images, self.transform.memory_format), *extra)
+        layout = getattr(transform, "memory_format", torch.contiguous_format)
+        return (augmented, labels, to_unit_float(images, layout), *self.dataset.extra(rows))
+
+    def _transform_in_use(self) -> Any:
+        """The loader's own, unless a method has given the images another."""
+        return self.dataset.transform or self.transform
+
+    def over(self, images: ImageSet) -> TaskLoader:
+        """A loader like this one, of other images."""
+        options = (self.shuffle, self.drop_last, self.generator, self.triples)
+        return TaskLoader(images, self.batch_size, self.transform, *options)
 
     def state_dict(self) -> dict[str, Any]:
+        if self._transform_in_use() is not self.transform:
+            warn_once(
+                "resuming from this checkpoint would not be exact: the method has replaced the training transform"
+            )
         return {"permutation": self._permutation, "position": self.position}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next `iter()` goes on in the saved epoch instead of starting a new one."""
+    def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
+        """With `go_on` the next `iter()` goes on in the saved epoch, else it begins a new one."""
+        if not go_on:
+            return
         permutation = state["permutation"]
         if permutation is not None and len(permutation) != len(self.dataset):
             raise ValueError(
@@ -80,10 +98,3 @@ class TaskLoader:
                 "the state belongs to another task or dataset"
             )
         self._permutation, self.position, self._resume = permutation, state["position"], True
-
-
-def _take(field: Tensor, rows: Tensor | slice) -> Tensor:
-    if isinstance(rows, slice):
-        return field[rows]
-    # An extra field of a model may lie on another device than the images.
-    return field.index_select(0, rows.to(field.device))

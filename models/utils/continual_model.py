@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from argparse import Namespace
@@ -14,6 +15,7 @@ from torch import nn
 
 from utils.args import ArgumentParser
 from utils.errors import UsageError
+from utils.guard import is_logged
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -58,7 +60,7 @@ class ContinualModel(nn.Module):
         self._cpt = dataset.N_CLASSES_PER_TASK
         self._n_classes_current_task = self._n_past_classes = self._n_seen_classes = -1
         self._n_remaining_classes = -1
-        self._task_iteration = self._epoch_iteration = 0
+        self._task_iteration = self._epoch_iteration = self._past_epoch = 0
         self.transform = dataset.get_batch_transform(augment=True) if transform is not None else None
         if transform is not None:
             self.normalization_transform = dataset.get_batch_transform(augment=False)
@@ -86,12 +88,18 @@ class ContinualModel(nn.Module):
             return None
         if self.args.optimizer not in self.AVAIL_OPTIMS:
             raise UsageError(f"{self.NAME} supports the optimizers {self.AVAIL_OPTIMS}, not {self.args.optimizer!r}")
-        options: dict[str, Any] = {"lr": lr or self.args.lr, "weight_decay": self.args.optim_wd}
+        options: dict[str, Any] = {"lr": self.args.lr if lr is None else lr, "weight_decay": self.args.optim_wd}
         if self.args.optimizer == "sgd":
             options |= {"momentum": self.args.optim_mom, "nesterov": self.args.optim_nesterov}
         # One kernel instead of several: 1.7 times faster on a CPU, and it can skip a step on the device (utils.guard).
         options["fused"] = all(p.device.type in ("cpu", "cuda") for p in parameters if isinstance(p, torch.Tensor))
         return OPTIMIZERS[self.args.optimizer](parameters, **options)
+
+    def to(self, *args: Any, **kwargs: Any) -> ContinualModel:
+        """As `nn.Module.to`, and notes in `device` where the network now is."""
+        super().to(*args, **kwargs)
+        self.device = next((p.device for p in self.net.parameters()), self.device)
+        return self
 
     # -- what a method may override ------------------------------------------------------------------------
 
@@ -143,6 +151,7 @@ class ContinualModel(nn.Module):
         self.begin_epoch(epoch, dataset)
 
     def meta_end_epoch(self, epoch: int, dataset: Any) -> None:
+        self._past_epoch += 1
         self.end_epoch(epoch, dataset)
 
     def meta_end_eval(self, dataset: Any, accs: Any) -> None:
@@ -190,6 +199,11 @@ class ContinualModel(nn.Module):
         """Classes per task: a number, or a list if the tasks differ."""
         return self._cpt
 
+    @cpt.setter
+    def cpt(self, value: Any) -> None:
+        logging.warning("%s sets cpt, which follows from the dataset, to %s", self.NAME, value)
+        self._cpt = value
+
     @property
     def classes_per_task(self) -> Any:
         return self._cpt
@@ -226,6 +240,16 @@ class ContinualModel(nn.Module):
 
     def get_offsets(self, task: int) -> tuple[int, int]:
         return self.dataset.get_offsets(task)
+
+    def autolog_wandb(self, locals: dict[str, Any], extra: dict[str, Any] | None = None) -> None:
+        """Send losses among local variables to wandb, if it is on. Those of `observe` are logged without this."""
+        if self.args.nowand:
+            return
+        import wandb
+
+        values = {name: float(value) for name, value in locals.items() if is_logged(name, value)}
+        with contextlib.suppress(Exception):  # wandb is not worth a training run
+            wandb.log(values | (extra or {}), commit=False)
 
     # -- hand-over ---------------------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ Batch = tuple[Tensor, Tensor]  # images and labels
 
 
 def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
+    def convert(text: Any) -> Any:
+        if text is None:  # Mammoth passes defaults through here, too
+            return None
         try:
             value = kind(text)
         except ValueError:
@@ -184,11 +186,12 @@ def shrink(vector: Vector, factor: float) -> None:
 def raw_batches(images: Any, size: int) -> Iterator[Batch]:
     """(un-augmented images in [0, 1], labels) of a training set in its own order: by slices, or item by item."""
     for start in range(0, len(images), size):
-        if isinstance(images.data, Tensor) and images.data.dtype == torch.uint8:
+        if hasattr(images, "batch"):  # a training set of ours
             rows = slice(start, start + size)
-            yield images.data[rows].permute(0, 3, 1, 2).float() / 255, images.targets[rows]
+            batch = images.batch(rows)
+            yield batch.float() / 255 if batch.dtype == torch.uint8 else batch, images.targets[rows]
         else:
-            with torch.random.fork_rng():  # the items' own augmentation is drawn and not used
+            with torch.random.fork_rng(devices=[]):  # the items' own augmentation is drawn and not used
                 items = [images[i] for i in range(start, min(start + size, len(images)))]
             yield torch.stack([item[2] for item in items]), torch.as_tensor([int(item[1]) for item in items])
 
@@ -233,6 +236,8 @@ class DgcMixin:
         self._dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
         self._dgc_draws: list[Tensor] = []
         self._dgc_stream: Batch | None = None  # the batch being observed; None outside `observe`
+        # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
+        self._dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         super().__init__(backbone, loss, args, transform, dataset)  # type: ignore[call-arg]
 
     @classmethod
@@ -304,6 +309,7 @@ class DgcMixin:
     def begin_task(self, dataset: Any) -> None:
         """c_t = Γ'(t) − G(M_t;θ), or θ̃ ← θ: only now, because the base may just have made the network grow."""
         super().begin_task(dataset)  # type: ignore[misc]
+        self._dgc_training_set = lambda: dataset.train_loader.dataset
         self._dgc_task_step = 0
         if not self.args.dgc_alpha:
             return
@@ -312,13 +318,15 @@ class DgcMixin:
         if self.args.dgc_estimator == "released":
             if self._dgc_snapshot and shapes(self._dgc_snapshot[0]) != shapes(self.net):
                 self._dgc_snapshot = [self.dgc_copy()]  # no other θ̃ has θ's shape; the stage goes on
-        elif self.args.dgc_estimator == "closed" and self._dgc_past:
-            self._dgc_calibrator, self._dgc_gamma = self._dgc_gamma_minus_buffer(self.net), {}  # all that is kept
+        elif self.args.dgc_estimator == "closed":
+            if self._dgc_past and not self.buffer.is_empty():  # as it is after tasks that were skipped
+                self._dgc_calibrator, self._dgc_gamma = self._dgc_gamma_minus_buffer(self.net), {}  # all that is kept
         elif self._dgc_past or self.args.dgc_current:
             self._dgc_take_snapshot()
 
     def end_task(self, dataset: Any) -> None:
         """Keep what is needed of M_t, let the base finish (it may move θ and fills the buffer), then update Γ'."""
+        self._dgc_training_set = lambda: dataset.train_loader.dataset
         kept: list[Batch] = []
         if self.args.dgc_alpha and self._dgc_past and self.args.dgc_estimator != "released":
             kept = self._dgc_buffer_batches() if self.args.dgc_estimator == "closed" else self._dgc_stage_batches()
@@ -351,6 +359,7 @@ class DgcMixin:
                 self._dgc_end_micro_task()
         finally:
             self._dgc_stream = None
+        _wandb_loss = result["loss"] if isinstance(result, dict) else result  # Mammoth logs locals of that kind of name
         return result
 
     @contextmanager
@@ -454,7 +463,7 @@ class DgcMixin:
         """
         if self.args.dgc_estimator == "sampled":
             self._dgc_move_gamma(kept)
-        elif self._dgc_past:
+        elif kept:
             self._dgc_gamma = self._dgc_mean_gradient(self.net, kept)
             accumulate(self._dgc_gamma, self._dgc_calibrator)
         share = self._dgc_share_of_task()
@@ -463,7 +472,7 @@ class DgcMixin:
 
     def _dgc_share_of_task(self) -> float:
         """N_t / (N_past + N_t): the paper's 1/t for tasks of different sizes (Remark 3.1)."""
-        current = len(self.dataset.train_loader.dataset)
+        current = len(self._dgc_training_set())
         return current / (self._dgc_past + current)
 
     def _dgc_end_micro_task(self) -> None:
@@ -555,6 +564,7 @@ class DgcMixin:
 
     def _dgc_rows(self, index: Tensor) -> Batch:
         """Rows of the buffer, un-augmented."""
+        index = index if index.device.type == "cpu" else index.to(self.buffer.device)  # which may be the host
         images, labels, *_ = self.buffer.get_data_by_index(index, device=self.device)
         return self._dgc_ready(images), labels
 
@@ -564,18 +574,20 @@ class DgcMixin:
 
     def _dgc_buffer_batches(self) -> list[Batch]:
         """All of the buffer; copies, which stay what they are when the buffer changes."""
+        if self.buffer.is_empty():
+            return []
         return [self._dgc_rows(index) for index in torch.arange(len(self.buffer)).split(CHUNK)]
 
     def _dgc_task_batches(self, size: int = CHUNK) -> Iterator[Batch]:
         """The current task's training set."""
-        for images, labels in raw_batches(self.dataset.train_loader.dataset, size):
+        for images, labels in raw_batches(self._dgc_training_set(), size):
             yield self._dgc_ready(images.to(self.device)), labels.to(self.device)
 
     def _dgc_fill(self) -> None:
         """In a framework without `--buffer_fill`: offer what was held back, each image once (Algorithm 1)."""
         if not self._dgc_held_back:
             return
-        for images, labels in raw_batches(self.dataset.train_loader.dataset, CHUNK):
+        for images, labels in raw_batches(self._dgc_training_set(), CHUNK):
             fields: dict[str, Any] = {"examples": images, "labels": labels}
             if "logits" in self._dgc_held_back:
                 with evaluating(self.net), torch.no_grad():

@@ -36,28 +36,33 @@ def check_replay_args(args: Namespace) -> None:
 
 
 def make_buffer(args: Namespace, device: torch.device, dataset: Any) -> Buffer:
-    """An empty reservoir on the model's device that stores images in 8 bits, as they came from the dataset."""
-    return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=torch.uint8)
+    """An empty reservoir on the model's device; it stores images as they came from the dataset, ours in 8 bits."""
+    return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=dataset.image_dtype)
 
 
 def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tensor] | None = None) -> None:
     """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task).
 
-    With `logits_of`, a function of a batch of 8-bit images, each is stored together with its logits.
+    With `logits_of`, a function of a batch of images, each is stored together with its logits.
     """
-    images, labels = dataset.train_loader.dataset.data, dataset.train_loader.dataset.targets
-    for start in range(0, len(labels), CHUNK):
-        batch = images[start : start + CHUNK].permute(0, 3, 1, 2)
+    images = dataset.train_loader.dataset
+    for start in range(0, len(images), CHUNK):
+        rows = slice(start, start + CHUNK)
+        batch = images.batch(rows)
         logits = logits_of(batch) if logits_of is not None else None
-        buffer.add_data(examples=batch, labels=labels[start : start + CHUNK], logits=logits)
+        buffer.add_data(examples=batch, labels=images.targets[rows], logits=logits)
 
 
 @torch.no_grad()
 def compute_logits(net: nn.Module, images: Tensor, transform: Any, chunk: int) -> Tensor:
-    """Logits of 8-bit images, at most `chunk` at a time, in the mode that the network is in.
+    """Logits of images (bytes, or floats in [0, 1]), at most `chunk` at a time, in the mode that the network is in.
 
     The chunks are equal (±1): no stray last image on its own, whose BatchNorm statistics would be those of one image.
     """
-    chunks = images.tensor_split(math.ceil(len(images) / chunk))
-    ready = (to_unit_float(x) if transform is None else apply_transform(x, transform) for x in chunks)
+    device = next(net.parameters()).device
+    chunks = (x.to(device) for x in images.tensor_split(math.ceil(len(images) / chunk)))
+    if transform is None:
+        ready = (to_unit_float(x) if x.dtype == torch.uint8 else x for x in chunks)
+    else:
+        ready = (apply_transform(x, transform) for x in chunks)
     return torch.cat([net(x).float() for x in ready])

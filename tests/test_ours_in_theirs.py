@@ -1,0 +1,158 @@
+"""Our DGC files in a stand-in for a checkout of Mammoth (see its README), in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import ROOT
+
+from models.utils.dgc_mixin import raw_batches
+from utils.export_plugin import export
+
+COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 3 --buffer_size 20"
+BASES = {"er": "", "derpp": "--alpha 0.1 --beta 0.5", "xder": "--alpha 0.1 --beta 0.5"}
+ESTIMATORS = {
+    "sampled": "--dgc_estimator sampled --dgc_m 3 --dgc_current 1",
+    "buffer": "--dgc_estimator sampled --dgc_m 4 --dgc_stage buffer --dgc_params head",
+    "closed": "--dgc_estimator closed --dgc_decay 50",
+    "released": "--dgc_estimator released --dgc_m 3",
+}
+OWN = {name: f"--model {name} {flags} --seed 0" for name, flags in BASES.items()}
+OURS = {
+    f"dgc_{base} {estimator}": f"--model dgc_{base} {flags} --dgc_alpha 0.05 {own} --seed 0"
+    for base, flags in BASES.items()
+    for estimator, own in ESTIMATORS.items()
+}
+OFF = {f"dgc_{base} off": f"--model dgc_{base} {flags} --dgc_alpha 0 --seed 0" for base, flags in BASES.items()}
+OTHERS = {
+    "er_task_end": "--model er_task_end --seed 0",
+    "derpp_task_end": "--model derpp_task_end --alpha 0.1 --beta 0.5 --seed 0",
+    "two optimizers": "--model dgc_er --dgc_alpha 0.05 --lr_scheduler multisteplr --optim_mom 0.5 --seed 0",
+    "two optimizers off": "--model dgc_er --dgc_alpha 0 --lr_scheduler multisteplr --optim_mom 0.5 --seed 0",
+    "skipped tasks": "--model dgc_er --dgc_estimator closed --start_from 2 --seed 0",
+    "no seed": "--model dgc_er",
+}
+AGAIN = {f"{name} again": flags for name, flags in OWN.items()}
+# Runs one command after the other in one process, as if each were the first: torch is loaded once.
+DRIVER = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+import main
+from utils.buffer import Buffer
+methods = dict(vars(Buffer))
+print(json.dumps([main.main(command) for command in json.load(sys.stdin)]))
+assert dict(vars(Buffer)) == methods
+"""
+
+
+def run(checkout: Path, commands: dict[str, str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps([shlex.split(f"{flags} {COMMON}") for flags in commands.values()]),
+        cwd=checkout,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(commands, json.loads(done.stdout), strict=True))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(ROOT / "tests" / "upstream_stand_in", tmp_path_factory.mktemp("x") / "mammoth"))
+
+
+@pytest.fixture(scope="module")
+def before(checkout: Path) -> dict[str, Any]:
+    """The checkout's own models, when our files are not there yet."""
+    return run(checkout, OWN)
+
+
+@pytest.fixture(scope="module")
+def reports(checkout: Path, before: dict[str, Any]) -> dict[str, Any]:
+    export(checkout)
+    return run(checkout, OURS | OFF | OTHERS | AGAIN)
+
+
+def test_its_own_models_are_as_they_were(before: dict[str, Any], reports: dict[str, Any]) -> None:
+    """Bit by bit, although our files have been imported and our models trained in the same process."""
+    for name in OWN:
+        assert reports[f"{name} again"] == before[name]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("dgc_er", "er_task_end"), ("dgc_derpp", "derpp_task_end"), ("dgc_xder", "xder")]
+)
+def test_without_correction_it_is_the_base_filled_at_the_ends_of_tasks(
+    ours: str, theirs: str, before: dict[str, Any], reports: dict[str, Any]
+) -> None:
+    base = before[theirs] if theirs in before else reports[theirs]
+    assert reports[f"{ours} off"] == base  # losses, weights, buffer, and where the global generators stand
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_estimator_corrects_and_leaves_no_trace(name: str, reports: dict[str, Any]) -> None:
+    on, off = reports[name], reports[f"{name.partition(' ')[0]} off"]
+    assert len(on["losses"]) == len(off["losses"]) == 36 and all(map(math.isfinite, on["losses"]))
+    first_task = 12
+    changed = on["losses"][:first_task] != off["losses"][:first_task]
+    assert changed == ("sampled" in name)  # only --dgc_current acts there
+    assert on["losses"][first_task:] != off["losses"][first_task:]
+    change = np.abs(np.array(on["weights"]) - np.array(off["weights"])).max()
+    assert change > 1e-5
+    assert on["draws"] == off["draws"]  # the global generators are the base's alone
+    assert on["patched"] == [] and sorted(set(on["buffer"])) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_correction_survives_a_second_optimizer(reports: dict[str, Any]) -> None:
+    on, off = reports["two optimizers"], reports["two optimizers off"]
+    assert on["losses"][:12] == off["losses"][:12]
+    assert np.abs(np.array(on["weights"]) - np.array(off["weights"])).max() > 1e-5
+
+
+@pytest.mark.parametrize(("name", "steps"), [("skipped tasks", 12), ("no seed", 36)])
+def test_special_runs(name: str, steps: int, reports: dict[str, Any]) -> None:
+    losses = reports[name]["losses"]
+    assert len(losses) == steps and all(map(math.isfinite, losses))
+
+
+def test_grey_images_in_a_tensor_are_read_item_by_item() -> None:
+    """As torchvision's MNIST has them; they have no channels, and another range than what the items give."""
+
+    class Grey:
+        data, targets = torch.arange(5 * 4, dtype=torch.uint8).view(5, 2, 2), torch.arange(5)
+
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int, torch.Tensor]:
+            return torch.rand(1, 2, 2), int(self.targets[index]), self.data[index][None] / 255
+
+    before = torch.get_rng_state()
+    batches = list(raw_batches(Grey(), 3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.cat([images for images, _ in batches]), Grey.data[:, None] / 255)
+    assert [labels.tolist() for _, labels in batches] == [[0, 1, 2], [3, 4]]
+
+
+def test_its_command_line(checkout: Path, reports: dict[str, Any], tmp_path: Path) -> None:
+    command = [sys.executable, "main.py", *shlex.split(OURS["dgc_er closed"]), *COMMON.split()]
+    command += ["--report", str(tmp_path / "report.json")]
+    done = subprocess.run(
+        command, cwd=checkout, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report.json").read_text()) == reports["dgc_er closed"]

@@ -1,0 +1,245 @@
+"""Files from elsewhere: how they are found, named, reported and made part of a run's identity; DGC on top of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from helpers import ROOT, assert_same_run, run
+from method_helpers import assert_exact_resume
+from test_foreign_models import FOREIGN, flags_of
+
+import models
+from models.utils.dgc_mixin import DgcMixin
+from utils.errors import UsageError, UserError
+from utils.parse import listing, parse_args
+from utils.run_config import config_hash, relevant_config
+
+MODEL = """
+from models.utils.continual_model import ContinualModel
+
+class Mine(ContinualModel):
+    NAME = {name}
+    COMPATIBILITY = ["class-il"]
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+"""
+BACKBONE = """
+from backbone import register_backbone
+from backbone.MNISTMLP import MNISTMLP
+
+@register_backbone("tiny-" + "mlp")
+def tiny(num_classes, width: int = 7, input_size: int = 784):
+    return MNISTMLP(input_size, num_classes, width)
+"""
+
+
+def write(folder: Path, name: str, content: str) -> str:
+    (folder / name).write_text(content)
+    return str(folder / name)
+
+
+def parse(*flags: str) -> Namespace:
+    return parse_args(["--lr", "0.1", "--seed", "0", *flags])
+
+
+@pytest.mark.parametrize("name", ["'any_name'", "'any' + '_name'", "'_'.join(['any', 'name'])"])
+@pytest.mark.parametrize("asked", ["any_name", "any-name", "ANY-name"])
+def test_a_plugin_is_found_by_its_name_whatever_its_file_is_called(name: str, asked: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "something else.py", MODEL.format(name=name))
+    args = parse("--plugin", file, "--model", asked)
+    assert args.model == "any-name" and models.get_model_class(args).__name__ == "Mine"
+
+
+def test_one_dropped_into_the_folder_is_found_also_by_a_computed_name() -> None:
+    file = ROOT / "models" / "zz_dropped.py"
+    file.write_text(MODEL.format(name="'dropped' + '_in'"))
+    try:
+        assert models.get_model_class(parse("--model", "dropped_in")).__name__ == "Mine"
+        with pytest.raises(UsageError, match="unknown model 'dropped-out'"):
+            parse("--model", "dropped-out")
+    finally:
+        file.unlink()
+
+
+def test_a_name_that_is_taken_goes_to_the_plugin_with_a_notice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("'er'", "'e' + 'r'"):
+        caplog.clear()
+        file = write(tmp_path, "mine.py", MODEL.format(name=name))
+        assert models.get_model_class(parse("--plugin", file, "--model", "er")).__name__ == "Mine"
+        assert [record.message for record in caplog.records] == [
+            f"model er is that of {file}, not that of models/er.py"
+        ]
+    caplog.clear()
+    assert models.get_model_class(parse("--model", "er", "--buffer_size", "5")).__name__ == "Er"
+    assert not caplog.records
+
+
+def test_a_file_added_to_the_folder_wins_over_the_one_that_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    file = ROOT / "models" / "a_dropped.py"
+    file.write_text(MODEL.format(name="'er'"))
+    try:
+        assert models.get_model_class(parse("--model", "er")).__name__ == "Mine"
+        assert "models/a_dropped.py, not that of models/er.py" in caplog.text
+    finally:
+        file.unlink()
+
+
+def test_several_plugins_of_several_kinds(tmp_path: Path) -> None:
+    files = [write(tmp_path, "m.py", MODEL.format(name="'mine'")), write(tmp_path, "b.py", BACKBONE)]
+    flags = ["--plugin", files[0], "--plugin", files[1], "--backbone", "tiny_mlp", "--width", "5"]
+    _, model, _ = run(tmp_path / "run", "--lr", "0.1", "--stop_after", "1", *flags, model="mine")
+    assert (model.net.feature_dim, model.args.backbone) == (5, "tiny-mlp")
+    assert model.args.plugin == files
+    table = listing(files)
+    assert "plugins:\n  mine" in table and "tiny-mlp" not in table  # a listing imports nothing
+
+
+BROKEN = {
+    "syntax": "def f(:",
+    "imports": "import no_such_module\n" + MODEL.format(name="'broken'"),
+    "raises": MODEL.format(name="'broken'") + "\nraise RuntimeError('as\\nsuch')",
+    "exits": "import sys\nsys.exit(3)\n" + MODEL.format(name="'broken'"),
+    "computed": "raise KeyError('no name')",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_is_reported_when_asked_for_and_hinders_nobody(kind: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "broken.py", BROKEN[kind])
+    with pytest.raises(UserError, match=r"broken\.py cannot be imported: \w+(Error|Exit): ") as caught:
+        parse("--plugin", file, "--model", "broken")
+    assert "\n" not in str(caught.value)
+    assert models.get_model_class(parse("--plugin", file, "--model", "sgd")).NAME == "sgd"
+
+
+def test_a_model_whose_flags_clash_is_reported_in_one_line(tmp_path: Path) -> None:
+    parser = "\n    @staticmethod\n    def get_parser(parser):\n        parser.add_argument('--lr', type=float)\n"
+    file = write(tmp_path, "clash.py", MODEL.format(name="'clash'") + parser)
+    with pytest.raises(UserError, match=r"the flags of model clash can't be added: ArgumentError: .*--lr"):
+        parse("--plugin", file, "--model", "clash")
+
+
+def test_a_parser_of_its_own_is_taken_over(tmp_path: Path) -> None:
+    body = """
+    @staticmethod
+    def get_parser(parser):
+        parser = ArgumentParser(description="mine")
+        add_rehearsal_args(parser)
+        parser.add_argument("--p-steps", type=int, default=3)
+        parser.set_defaults(n_epochs=2)
+        return parser
+"""
+    content = "from utils.args import *\n" + MODEL.format(name="'own_parser'") + body
+    args = parse("--plugin", write(tmp_path, "own.py", content), "--model", "own_parser", "--buffer_size", "7")
+    assert (args.buffer_size, args.p_steps, args.n_epochs) == (7, 3, 2)
+
+
+def test_what_is_not_there_or_given_twice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.py: no such file"):
+        parse("--plugin", str(tmp_path / "nowhere.py"), "--model", "sgd")
+    with pytest.raises(UsageError, match="--seed is given 2 times"):
+        parse("--model", "sgd", "--seed", "1")
+
+
+def test_a_run_depends_on_the_content_of_its_plugin_not_on_its_place(tmp_path: Path) -> None:
+    def hash_of(file: str) -> str:
+        return config_hash(relevant_config(parse("--plugin", file, "--model", "mine")))
+
+    content = MODEL.format(name="'mine'")
+    (tmp_path / "elsewhere").mkdir()
+    first = hash_of(write(tmp_path, "m.py", content))
+    assert hash_of(write(tmp_path / "elsewhere", "other.py", content)) == first
+    assert hash_of(write(tmp_path, "m.py", content + "# edited\n")) != first
+    ours = relevant_config(parse("--model", "sgd"))
+    assert not {"plugin", "plugin_sha256", "dgc", "num_workers"} & ours.keys()  # runs without keep their identity
+
+
+def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "mine.py", (FOREIGN / "sgd.py").read_text().replace("'sgd'", "'mine'").replace('"sgd"', "'mine'")
+    )
+    base = tmp_path / "run"
+    _, _, directory = run(base, "--plugin", file, "--lr", "0.1", "--n_epochs", "1", "--stop_after", "1", model="mine")
+    assert yaml.safe_load((directory / "config.yaml").read_text())["args"]["plugin"] == [file]
+    command = [sys.executable, str(ROOT / "main.py"), "--resume", str(directory)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "This run is finished" in done.stdout, done.stderr
+    (directory / "summary.json").unlink()
+    Path(file).write_text(Path(file).read_text() + "\n# edited\n")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "was begun with other settings (plugin_sha256" in done.stderr
+
+
+# -- DGC on top ------------------------------------------------------------------------------------------
+
+
+def test_dgc_on_a_foreign_model_is_the_two_lines_of_class(tmp_path: Path) -> None:
+    """`--dgc 1` and `class DgcErAce(DgcMixin, ErAce)` give the same numbers, which are not those without DGC."""
+    foreign = (FOREIGN / "er_ace.py").read_text()
+    two_lines = """
+from models.utils.dgc_mixin import DgcMixin
+
+class DgcErAce(DgcMixin, AsymmetricReplay):
+    NAME, COMPATIBILITY = 'two_lines', ['class-il', 'task-il']
+"""
+    by_hand = write(tmp_path, "two_lines.py", foreign + two_lines)
+    flags = ("--lr", "0.1", "--buffer_size", "100", "--n_epochs", "2", "--stop_after", "3")
+    dgc = (*flags, "--dgc_estimator", "closed", "--dgc_alpha", "0.3")
+    _, model, one = run(tmp_path / "a", "--plugin", str(FOREIGN / "er_ace.py"), "--dgc", "1", *dgc, model="er_ace")
+    _, _, two = run(tmp_path / "b", "--plugin", by_hand, *dgc, model="two_lines")
+    _, _, base = run(tmp_path / "c", "--plugin", str(FOREIGN / "er_ace.py"), *flags, model="er_ace")
+    assert (model.NAME, type(model).__mro__[2]) == ("dgc_er_ace", DgcMixin)
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+    assert (one / "metrics.jsonl").read_bytes() != (base / "metrics.jsonl").read_bytes()
+    assert model._dgc_calibrator and all(torch.isfinite(part).all() for part in model._dgc_calibrator.values())
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "released"])
+def test_dgc_on_a_foreign_model_resumes_exactly(estimator: str, tmp_path: Path) -> None:
+    flags = (*flags_of("er_ace"), "--dgc", "1", "--dgc_estimator", estimator, "--dgc_alpha", "0.1", "--dgc_m", "4")
+    method = models.get_model_class(parse_args(["--model", "er_ace", *flags]))
+    assert_exact_resume(method, tmp_path, *flags, model="er_ace")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--model", "er", "--buffer_size", "5"], "er has a DGC of its own; use --model dgc_er"),
+        (["--model", "xder", "--buffer_size", "5"], "use --model dgc_xder"),
+        (["--model", "dgc_er", "--buffer_size", "5"], "dgc-er is with DGC already"),
+        (["--model", "sgd"], "sgd has no replay buffer"),
+        (["--model", "joint"], "joint has no replay buffer"),
+        (["--plugin", str(FOREIGN / "lwf.py"), "--model", "lwf"], "lwf has no replay buffer"),
+    ],
+)
+def test_dgc_is_refused_with_a_reason(flags: list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=f"--dgc 1: .*{reason}"):
+        parse(*flags, "--dgc", "1")
+
+
+def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None:
+    args = parse(*flags_of("er")[:2], "--model", "er", "--buffer_size", "5", "--dgc", "1")
+    assert issubclass(models.get_model_class(args), DgcMixin) and args.dgc_estimator == "sampled"
+
+
+def test_dgc_needs_a_buffer_of_rows(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"dgc_hal would need a utils\.buffer\.Buffer in self\.buffer"):
+        run(tmp_path, *flags_of("hal"), "--dgc", "1", model="hal")
+
+
+def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:
+    """A run of ours in a process that has loaded plugins is the same as in one that has not."""
+    flags = ("--buffer_size", "50", "--n_epochs", "1", "--stop_after", "1")
+    _, _, before = run(tmp_path / "before", *flags)
+    run(tmp_path / "plugin", *flags_of("lucir"), "--n_epochs", "1", "--stop_after", "1", model="lucir")
+    _, _, after = run(tmp_path / "after", *flags)
+    assert_same_run(before, after)

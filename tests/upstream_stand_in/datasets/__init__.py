@@ -1,0 +1,7 @@
+"""Datasets."""
+
+
+def get_dataset(args):
+    from datasets.seq_toy import SequentialToy
+
+    return SequentialToy(args)
