@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from experiments.cells import Expansion, expand
+from experiments.cells import Expansion, conditions, expand
 from experiments.grid import Grid, parse_seeds, read_grid, selection
 from experiments.records import read_json
 from experiments.tables import entry, load_table, profile_names, table_names
@@ -169,8 +169,11 @@ def run(args: Namespace) -> int:
     from experiments.cell_files import log_file
     from experiments.engine import Engine
 
-    cells = [cell for expansion in selected(args) for cell in expansion.cells]
+    expansions = selected(args)
+    cells = [cell for expansion in expansions for cell in expansion.cells]
     _remember(args)
+    for line in conditions(expansions):
+        say(line)
     outcome = Engine(cells, _devices(args.devices), args.jobs).run()
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")

@@ -39,6 +39,11 @@ class Expansion:
     unavailable: dict[tuple[str, str], str]
 
 
+def conditions(expansions: Iterable[Expansion]) -> list[str]:
+    """What every output says about the scale of its numbers, each once."""
+    return list(dict.fromkeys(e.grid.conditions for e in expansions if e.grid.conditions))
+
+
 def merged_flags(grid: Grid, row: str, column: str) -> Flags | None:
     """The flags of a cell; None if the row has no cell in that column."""
     spec = grid.rows[row]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from experiments.cells import Cell, Expansion, distinct_runs
+from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.estimates import Estimate, Estimates
 from experiments.markdown import missing, table
 from experiments.records import read_summary
@@ -18,7 +18,7 @@ def unfinished(cells: Sequence[Cell]) -> list[Cell]:
 def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) -> str:
     cells = [cell for expansion in expansions for cell in expansion.cells]
     runs, left = distinct_runs(cells), unfinished(cells)
-    lines = [_counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
+    lines = [*conditions(expansions), _counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
     lines += [f"{len(runs)} runs in all, {len(runs) - len(left)} done, {len(left)} to go."]
     return "\n".join([*lines, *_needs([estimates.of(cell) for cell in left], at_a_time)])
 

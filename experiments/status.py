@@ -11,7 +11,7 @@ from pathlib import Path
 
 import datasets
 from experiments.cell_files import cell_directory, log_file, read_failure
-from experiments.cells import Cell, Expansion, distinct_runs
+from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.claims import STALE_SECONDS, held
 from experiments.estimates import Estimates
 from experiments.markdown import table
@@ -66,7 +66,7 @@ def status(expansions: Sequence[Expansion]) -> str:
     for expansion in expansions:
         counts = Counter(by_path[path].state for path in {cell.path for cell in expansion.cells})
         rows.append([expansion.grid.name, *(str(counts[state]) for state in STATES)])
-    parts = [table(["", *STATES], rows)]
+    parts = [*conditions(expansions), table(["", *STATES], rows)]
     found = list(by_path.values())
     parts += [f"running: {s.cell.name} ({s.progress:.0%})" for s in found if s.state == RUNNING]
     for s in found:

@@ -101,6 +101,13 @@ def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(
     assert any(line.startswith("Profile paper: ") for line in lines)
 
 
+@pytest.mark.parametrize("command", [["plan", "--no_probe"], ["status"], ["table"]])
+def test_every_output_names_the_scale(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture) -> None:
+    where = ["--rows", "SGD", "--columns", "S-CIFAR100", "--base_path", tmp_path]
+    assert call(*command, "faia", "m", "--profile", "reduced", *where) == 0
+    assert "Profile reduced: ResNet18 an eighth as wide" in capsys.readouterr().out
+
+
 def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     rows = {"DGC-ER": {"model": "dgc_er"}, "no data": {"model": "er", "dataset": "seq-tinyimg"}}
     grid = write_grid(tmp_path / "grid.yaml", flags=DIGITS, rows=rows, seeds=2)

@@ -77,22 +77,26 @@ class Command:
     """`reproduce.py run` of a grid, in a process of its own."""
 
     def __init__(self, tmp_path: Path):
-        command = [
-            "reproduce.py",
-            "run",
-            "--grid",
-            tmp_path / "grid.yaml",
-            "--base_path",
-            tmp_path / "data",
-            "--jobs",
-            "2",
-        ]
+        place = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
         self.process = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "reproduce.py", "run", *place, "--jobs", "2"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
 
-    def end(self, number: int) -> tuple[int, str]:
-        self.process.send_signal(number)
+    def press_control_c(self) -> tuple[int, str]:
+        """A terminal sends the signal to the whole group of processes."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self._end()
+
+    def kill(self) -> int:
+        self.process.kill()
+        return self._end()[0]
+
+    def _end(self) -> tuple[int, str]:
         output, _ = self.process.communicate(timeout=120)
         return self.process.returncode, output
 
@@ -103,9 +107,11 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
 
     first = Command(tmp_path)
     wait_for(lambda: any(map(begun, cells)))
-    code, output = first.end(signal.SIGTERM)
-    assert code == 128 + signal.SIGTERM and "Stopped. The same command goes on." in output
+    assert not any(os.getpgid(number) == first.process.pid for cell in cells if (number := process_of(cell)))
+    code, output = first.press_control_c()
+    assert code == 128 + signal.SIGINT and "Stopped. The same command goes on." in output
     assert not any(map(process_of, cells))  # no process is left behind
+    assert not any("without saving" in log_file(cell.path).read_text() for cell in cells if begun(cell))
 
     second = Command(tmp_path)
     wait_for(lambda: any(begun(cell) and process_of(cell) for cell in cells))
@@ -114,9 +120,9 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
     assert number is not None
     os.kill(number, signal.SIGKILL)
     wait_for(lambda: attempts(victim) > before)  # the same command tries it again
-    code, _ = second.end(signal.SIGKILL)
-    assert code == -signal.SIGKILL and not all(read_summary(c.path) for c in cells)
-    wait_for(lambda: not any(map(process_of, cells)))  # its cells notice, save and stop
+    assert second.kill() == -signal.SIGKILL and not all(read_summary(cell.path) for cell in cells)
+    wait_for(lambda: not any(map(process_of, cells)))  # its cells notice and stop
+    assert begun(victim)
 
     outcome = Engine(cells, ["cpu"], jobs=2).run()
     assert (outcome.exit_code, outcome.failed, len(outcome.done)) == (0, {}, 4)
