@@ -298,7 +298,7 @@ def _validate(args: Namespace) -> None:
     dataset = datasets.get_dataset_class(args)
     n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
     order = args.custom_class_order
-    needs_boundaries = "general-continual" not in models.get_model_class(args).COMPATIBILITY
+    needs_boundaries = "general-continual" not in getattr(models.get_model_class(args), "COMPATIBILITY", ())
     problems = [
         (
             order and sorted(order) != list(range(n_classes)),
