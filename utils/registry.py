@@ -54,9 +54,7 @@ class Entry:
     def load(self) -> Any:
         found = getattr(_import(self.file, self.module, self.place), self.symbol, None)
         if found is None:
-            raise UserError(
-                f"{self.place} has no {self.symbol} (named {self.name!r}) at its top level once it is imported"
-            )
+            raise UserError(f"{self.place} has no {self.symbol}, called {self.name!r}, once it is imported")
         return found
 
 
