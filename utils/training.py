@@ -448,7 +448,6 @@ class Trainer:
             self.loader.dataset.redo(state["edits"])
         if state["schedule"]["own"] is not None:
             self.schedule.begin(self._steps_per_epoch())
-            self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made
         vars(self.args).update(state["flags"])
         unpack(self.model, state["model"], self._belongings())
         self.schedule.load_state_dict(state["schedule"])
