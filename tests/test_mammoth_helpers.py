@@ -17,6 +17,7 @@ from method_helpers import assert_exact_resume, begin_task, build
 from PIL import Image
 from torch import nn
 from torch.optim import SGD
+from torchvision import transforms
 
 import main
 import utils
@@ -334,6 +335,18 @@ def test_arrays_can_take_the_place_of_images_and_labels() -> None:
     images.data = images.data.tolist()
     with pytest.raises(ValueError, match="must be bytes"):
         images.data = np.full((12, 4, 5, 3), 0.5)
+
+
+def test_another_transform_takes_effect_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A transform of torchvision gets PIL images, as it does in Mammoth."""
+    dataset = build("sgd", tmp_path).dataset
+    loader, _ = dataset.get_data_loaders()
+    loader.dataset.transform = transforms.Compose([transforms.RandomHorizontalFlip(p=1.0), transforms.ToTensor()])
+    mirrored, labels, plain = next(iter(loader))
+    assert torch.equal(mirrored, plain.flip(-1)) and len(labels) == len(plain)
+    assert torch.equal(loader.dataset[3][0], loader.dataset[3][2].flip(-1))
+    loader.state_dict()
+    assert "the method has replaced the training transform" in caplog.text
 
 
 class Editing(Sgd):
