@@ -359,11 +359,13 @@ class Editing(Sgd):
         images.data = np.concatenate([images.data, 255 - np.asarray(images.data)[:7]])
         images.targets = np.concatenate([np.asarray(images.targets), np.full(7, self.n_past_classes)])
         images.data[np.random.randint(len(images), size=50)] = 0
+        self.labels = images.targets[:9]
         images.add_extra_return_field("noise", np.random.rand(len(images)).astype(np.float32))
         self.args.optim_wd = 0.01 * (self.current_task + 1)
 
     def observe(self, inputs: Any, labels: Any, not_aug_inputs: Any, epoch: Any = None, noise: Any = None) -> Any:
         assert noise.shape == labels.shape and noise.dtype == torch.float32
+        assert self.labels.astype(np.float32).shape == (9,)  # also after a resume
         _wandb_noise = noise.mean() * self.args.optim_wd
         return super().observe(inputs + noise.view(-1, 1, 1, 1) * np.random.rand(), labels, not_aug_inputs)
 
