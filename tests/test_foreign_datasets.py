@@ -357,6 +357,11 @@ def test_items_that_are_no_triples_are_reported_in_one_line(monkeypatch: pytest.
         dataset.prepare()
 
 
+def test_no_batch_at_all_is_reported_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--batch_size 100 leaves no batch of the 80 images of task 1"):
+        run(tmp_path, *on("seq-patches"), "--lr", "0.1", "--batch_size", "100", "--drop_last", "1", model="sgd")
+
+
 def test_ours_need_no_adapter() -> None:
     args = parse_args(["--model", "sgd", "--dataset", "seq-digits"])
     assert datasets.get_dataset_class(args).__mro__[1] is ContinualDataset

@@ -17,6 +17,7 @@ from method_helpers import assert_exact_resume, begin_task, build
 from PIL import Image
 from torch import nn
 from torch.optim import SGD
+from torchvision import transforms
 
 import main
 import utils
@@ -336,6 +337,18 @@ def test_arrays_can_take_the_place_of_images_and_labels() -> None:
         images.data = np.full((12, 4, 5, 3), 0.5)
 
 
+def test_another_transform_takes_effect_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A transform of torchvision gets PIL images, as it does in Mammoth."""
+    dataset = build("sgd", tmp_path).dataset
+    loader, _ = dataset.get_data_loaders()
+    loader.dataset.transform = transforms.Compose([transforms.RandomHorizontalFlip(p=1.0), transforms.ToTensor()])
+    mirrored, labels, plain = next(iter(loader))
+    assert torch.equal(mirrored, plain.flip(-1)) and len(labels) == len(plain)
+    assert torch.equal(loader.dataset[3][0], loader.dataset[3][2].flip(-1))
+    loader.state_dict()
+    assert "the method has replaced the training transform" in caplog.text
+
+
 class Editing(Sgd):
     """Appends negatives, edits pixels and labels, and replaces the flags it was given."""
 
@@ -346,11 +359,13 @@ class Editing(Sgd):
         images.data = np.concatenate([images.data, 255 - np.asarray(images.data)[:7]])
         images.targets = np.concatenate([np.asarray(images.targets), np.full(7, self.n_past_classes)])
         images.data[np.random.randint(len(images), size=50)] = 0
+        self.labels = images.targets[:9]
         images.add_extra_return_field("noise", np.random.rand(len(images)).astype(np.float32))
         self.args.optim_wd = 0.01 * (self.current_task + 1)
 
     def observe(self, inputs: Any, labels: Any, not_aug_inputs: Any, epoch: Any = None, noise: Any = None) -> Any:
         assert noise.shape == labels.shape and noise.dtype == torch.float32
+        assert self.labels.astype(np.float32).shape == (9,)  # also after a resume
         _wandb_noise = noise.mean() * self.args.optim_wd
         return super().observe(inputs + noise.view(-1, 1, 1, 1) * np.random.rand(), labels, not_aug_inputs)
 

@@ -20,7 +20,7 @@ from helpers import ROOT
 from models.utils.dgc_mixin import raw_batches
 from utils.export_plugin import export
 
-COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 3 --buffer_size 20"
+COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 2 --buffer_size 20"
 BASES = {"er": "", "derpp": "--alpha 0.1 --beta 0.5", "xder": "--alpha 0.1 --beta 0.5"}
 ESTIMATORS = {
     "sampled": "--dgc_estimator sampled --dgc_m 3 --dgc_current 1",
@@ -106,8 +106,8 @@ def test_without_correction_it_is_the_base_filled_at_the_ends_of_tasks(
 @pytest.mark.parametrize("name", OURS)
 def test_every_estimator_corrects_and_leaves_no_trace(name: str, reports: dict[str, Any]) -> None:
     on, off = reports[name], reports[f"{name.partition(' ')[0]} off"]
-    assert len(on["losses"]) == len(off["losses"]) == 36 and all(map(math.isfinite, on["losses"]))
-    first_task = 12
+    assert len(on["losses"]) == len(off["losses"]) == 24 and all(map(math.isfinite, on["losses"]))
+    first_task = 8
     changed = on["losses"][:first_task] != off["losses"][:first_task]
     assert changed == ("sampled" in name)  # only --dgc_current acts there
     assert on["losses"][first_task:] != off["losses"][first_task:]
@@ -119,11 +119,11 @@ def test_every_estimator_corrects_and_leaves_no_trace(name: str, reports: dict[s
 
 def test_the_correction_survives_a_second_optimizer(reports: dict[str, Any]) -> None:
     on, off = reports["two optimizers"], reports["two optimizers off"]
-    assert on["losses"][:12] == off["losses"][:12]
+    assert on["losses"][:8] == off["losses"][:8]
     assert np.abs(np.array(on["weights"]) - np.array(off["weights"])).max() > 1e-5
 
 
-@pytest.mark.parametrize(("name", "steps"), [("skipped tasks", 12), ("no seed", 36)])
+@pytest.mark.parametrize(("name", "steps"), [("skipped tasks", 8), ("no seed", 24)])
 def test_special_runs(name: str, steps: int, reports: dict[str, Any]) -> None:
     losses = reports[name]["losses"]
     assert len(losses) == steps and all(map(math.isfinite, losses))

@@ -57,6 +57,26 @@ def test_a_plugin_is_found_by_its_name_whatever_its_file_is_called(name: str, as
     assert args.model == "any-name" and models.get_model_class(args).__name__ == "Mine"
 
 
+@pytest.mark.parametrize("name", ["'by_decorator'", "'by' + '_decorator'"])
+def test_a_decorator_names_a_model_as_well(name: str, tmp_path: Path) -> None:
+    decorated = f"\nfrom models import register_model\n@register_model({name})\nclass"
+    content = MODEL.format(name="'mine'").replace("\nclass", decorated)
+    args = parse("--plugin", write(tmp_path, "m.py", content), "--model", "by_decorator")
+    assert models.get_model_class(args).NAME == "mine"
+
+
+def test_what_cannot_be_saved_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    init = "\n    def begin_task(self, dataset):\n        self.late = iter([])\n    early = None\n"
+    init += "\n    def __init__(self, *args):\n        super().__init__(*args)\n        self.early = iter([])\n"
+    file = write(tmp_path, "m.py", MODEL.format(name="'iterators'") + init)
+    run(tmp_path / "run", "--plugin", file, "--lr", "0.1", "--n_epochs", "1", "--stop_after", "1", model="iterators")
+    said = [record.message for record in caplog.records]
+    assert said == [
+        f"an interrupted run will not resume exactly: {name} (builtins.list_iterator) can't be saved"
+        for name in ("early", "late")
+    ]
+
+
 def test_one_dropped_into_the_folder_is_found_also_by_a_computed_name() -> None:
     file = ROOT / "models" / "zz_dropped.py"
     file.write_text(MODEL.format(name="'dropped' + '_in'"))

@@ -338,7 +338,7 @@ def _check_by_model(args: Namespace) -> None:
             check(args)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if args.task_free and "general-continual" not in model.COMPATIBILITY:
+    if args.task_free and "general-continual" not in getattr(model, "COMPATIBILITY", ()):
         raise UsageError(
             f"--task_free 1: {args.model} needs task boundaries (its COMPATIBILITY lacks 'general-continual')"
         )

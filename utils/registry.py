@@ -52,7 +52,10 @@ class Entry:
         return f"{self.module.replace('.', '/')}.py" if self.module else str(self.file)
 
     def load(self) -> Any:
-        return getattr(_import(self.file, self.module, self.place), self.symbol)
+        found = getattr(_import(self.file, self.module, self.place), self.symbol, None)
+        if found is None:
+            raise UserError(f"{self.place} has no {self.symbol}, called {self.name!r}, once it is imported")
+        return found
 
 
 def _import(file: Path, module: str, place: str) -> ModuleType:

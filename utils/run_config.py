@@ -31,6 +31,11 @@ DERIVED = frozenset(
 ONCE = frozenset(["resume", "overwrite"])
 
 
+def model_name(args: Namespace) -> str:
+    """Under which the results of a run are filed."""
+    return f"dgc-{args.model}" if getattr(args, "dgc", False) else args.model
+
+
 def freeze(args: Namespace) -> None:
     """Keep the flags as they are now: what a model does to them later (Mammoth's may) is its own affair."""
     vars(args).pop("_frozen", None)

@@ -19,7 +19,7 @@ import yaml
 from utils.checkpoint_store import NEWEST, PREVIOUS
 from utils.errors import UsageError, UserError
 from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers
-from utils.run_config import config_hash, difference, recorded_args, relevant_config, stored_config
+from utils.run_config import config_hash, difference, model_name, recorded_args, relevant_config, stored_config
 
 
 class RunDirectory:
@@ -34,7 +34,7 @@ class RunDirectory:
     def _path_by_hash(self) -> Path:
         args = self.args
         name = f"seed{args.seed}-{self.hash}"
-        return Path(args.base_path, args.results_path, args.dataset, args.model, name)
+        return Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
 
     def __enter__(self) -> RunDirectory:
         self._lock = RunLock(self.path / "run.lock")

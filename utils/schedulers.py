@@ -58,6 +58,8 @@ class TaskSchedule:
         self._own = None
         if custom is None:
             self._own = get_scheduler(self.model, self.args, reload_optim=False, steps_per_epoch=steps_per_epoch)
+        if self._own is not None:  # torch would warn if no step is made before the schedule's first
+            self.model.opt._opt_called = True  # a resumed run has made some, and a model may train in its hooks alone
 
     def step(self) -> None:
         """After each of what `--scheduler_mode` counts."""

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from utils.array_tensor import ArrayTensor
 from utils.errors import UserError
 from utils.rng_state import generator_state, set_generator_state
 
@@ -116,7 +117,7 @@ def _kind(value: object) -> str:
     for kind, types in exact.items():
         if type(value) in types.values():
             return kind
-    if type(value) in (Tensor, nn.Parameter):
+    if type(value) in (Tensor, nn.Parameter, ArrayTensor):
         return "tensor"
     if type(value) is np.ndarray or isinstance(value, np.generic):
         return "array"
@@ -202,6 +203,7 @@ class _Packer:
             "in_network": memory in self.network,
             "on_host": value.device.type == "cpu",
             "parameter": isinstance(value, nn.Parameter),
+            "array": isinstance(value, ArrayTensor),
             "requires_grad": value.is_leaf and value.requires_grad,
             # Needed by methods that accumulate over steps or zero in place: None and 0 step differently.
             "grad": self.encode(value.grad, f"{path}.grad") if value.is_leaf else None,
@@ -337,6 +339,7 @@ class _Unpacker:
         else:
             value = data.to("cpu" if code["on_host"] else self.device)
             value = nn.Parameter(value) if code["parameter"] else value
+            value = value.as_subclass(ArrayTensor) if code["array"] else value
         value.requires_grad_(code["requires_grad"])
         value.grad = self.decode(code["grad"], f"{path}.grad")
         return value

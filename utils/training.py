@@ -5,6 +5,7 @@ Everything that a run consists of is in `Trainer._state()`: what is not in there
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from argparse import Namespace
@@ -19,7 +20,6 @@ import torch
 from utils import checkpoint_store
 from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
-from utils.conf import warn_once
 from utils.diagnostics import Diagnostics
 from utils.errors import UserError
 from utils.evaluate import Evaluation, evaluate_loaders
@@ -28,7 +28,7 @@ from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.optimization import autocast
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
-from utils.run_config import DERIVED, NEUTRAL
+from utils.run_config import DERIVED, NEUTRAL, model_name
 from utils.run_directory import RunDirectory
 from utils.schedulers import TaskSchedule
 from utils.signals import StopSignals
@@ -95,6 +95,7 @@ class Trainer:
         self.metrics = MetricsLog(run.path / "metrics.jsonl", self.wandb.log_window)
         self._checkpoint_at, self._task_checkpoint_at = float("inf"), 0.0
         self._first_flags = dict(vars(args))
+        self._uncaptured: list[str] = []  # parts of the model that can't be saved, and of which that was said
         self._train_loaders: list[Any] = []  # of all tasks so far; weak references, because a model may let them go
 
     # -- the run -----------------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class Trainer:
             path / "summary.json",
             class_il,
             task_il,
-            model=args.model,
+            model=model_name(args),
             dataset=args.dataset,
             seed=args.seed,
             config_hash=self.run_directory.hash,
@@ -430,15 +431,16 @@ class Trainer:
 
     def _pack_model(self) -> dict[str, Any]:
         packed = pack(self.model, known=self._belongings())
-        if packed["uncaptured"]:
-            warn_once("an interrupted run will not resume exactly:", *packed["uncaptured"], "can't be saved")
+        if new := [name for name in packed["uncaptured"] if name not in self._uncaptured]:
+            logging.warning("an interrupted run will not resume exactly: %s can't be saved", ", ".join(new))
+            self._uncaptured += new
         return packed
 
     def _restore(self, state: dict[str, Any]) -> None:
         """The inverse of `_state`. Random generators come last: building the rest may draw from them."""
         for name, value in state["position"].items():
             setattr(self.position, name, value)
-        loaders = []
+        loaders = []  # held until the model is restored, which may have held them
         for _ in range(self.position.task + self.position.in_task):
             self._next_data()
             loaders.append(self.dataset.train_loader)
@@ -446,7 +448,6 @@ class Trainer:
             self.loader.dataset.redo(state["edits"])
         if state["schedule"]["own"] is not None:
             self.schedule.begin(self._steps_per_epoch())
-            self.model.opt._opt_called = True  # before the interruption; torch would warn that no step was made
         vars(self.args).update(state["flags"])
         unpack(self.model, state["model"], self._belongings())
         self.schedule.load_state_dict(state["schedule"])

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from utils.files import atomic_write_text
 from utils.heatmap import accuracy_heatmap
 from utils.loggers import Window
+from utils.run_config import model_name
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
@@ -67,7 +68,7 @@ class WandbLogger:
         self._run = self._wandb.init(
             project=self.args.wandb_project,
             entity=self.args.wandb_entity,
-            name=f"{self.args.wandb_name or self.args.model}_{self._logged['id']}",
+            name=f"{self.args.wandb_name or model_name(self.args)}_{self._logged['id']}",
             id=self._logged["id"],
             resume="allow",
             config=dict(config),

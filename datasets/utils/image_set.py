@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.functional import to_pil_image
 
-from datasets.utils.array_tensor import ArrayTensor
+from utils.array_tensor import ArrayTensor
 from utils.augmentations import apply_transform, is_batched, to_unit_float
 from utils.state import saved_by_attributes
 

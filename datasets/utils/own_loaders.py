@@ -30,7 +30,9 @@ class OwnLoaders(ContinualDataset):
         """Look at a training image of a dataset that is then thrown away: its shape is declared nowhere."""
         with HostGenerators(0):
             loader, _ = self._again().get_data_loaders()
-            batch = next(iter(loader))
+            batch = next(iter(loader), None)
+        if batch is None:
+            return  # the loop has words for that
         if len(batch) < 3:
             raise UserError(
                 f"{self.NAME}: its training items have {len(batch)} parts, but Mammoth's have three: image, label and "
@@ -85,6 +87,6 @@ class OwnLoaders(ContinualDataset):
             return None
         try:
             return to_kornia_transform(transform)
-        except NotImplementedError as error:
+        except (NotImplementedError, AttributeError, TypeError, ValueError) as error:
             logging.warning("%s: %s; replayed images are transformed one by one, which is slow", self.NAME, error)
             return transform
