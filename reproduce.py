@@ -169,12 +169,12 @@ def run(args: Namespace) -> int:
     from experiments.cell_files import log_file
     from experiments.engine import Engine
 
-    expansions = selected(args)
+    expansions, devices = selected(args), _devices(args.devices)
     cells = [cell for expansion in expansions for cell in expansion.cells]
     _remember(args)
     for line in conditions(expansions):
         say(line)
-    outcome = Engine(cells, _devices(args.devices), args.jobs).run()
+    outcome = Engine(cells, devices, args.jobs).run()
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
     if outcome.stopped:
