@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.agem_projection import project
+from models.utils.agem_projection import project_gradients
 from models.utils.continual_model import ContinualModel
 from models.utils.rehearsal import make_buffer
 from utils.args import ArgumentParser, add_rehearsal_args, number
@@ -67,7 +67,7 @@ class Agem(ContinualModel):
             loss_replay = self.loss(self.net(images), targets)
             parameters = [p for p in self.net.parameters() if p.requires_grad]
             # Not through `.grad`, which holds g: neither gradient is copied.
-            project(parameters, list(torch.autograd.grad(loss_replay, parameters, allow_unused=True)))
+            project_gradients(parameters, list(torch.autograd.grad(loss_replay, parameters, allow_unused=True)))
         self.opt.step()
         return {"loss": loss.detach(), "loss_replay": loss_replay.detach()}
 
@@ -85,3 +85,8 @@ class Agem(ContinualModel):
         rows = order[: self.images_to_store()].to(images.targets.device)
         if len(rows):
             self.buffer.add_data(examples=images.batch(rows), labels=images.targets[rows])
+
+
+def project(gxy: Tensor, ger: Tensor) -> Tensor:
+    """The projection for flat vectors, g and h: models written for Mammoth import it from here."""
+    return gxy - (gxy @ ger).clamp(max=0) / (ger @ ger).clamp(min=torch.finfo(ger.dtype).tiny) * ger

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from datasets.seq_digits import SequentialDigits
-from models.agem import Agem
+from models.agem import Agem, project
 from models.agem_r import AgemR
-from models.utils.agem_projection import project
+from models.utils.agem_projection import project_gradients
 from utils.errors import UsageError
 from utils.guard import NonFiniteError
 from utils.parse import parse_args
@@ -48,8 +48,9 @@ def parameters_with(*gradients: Tensor | None) -> list[nn.Parameter]:
 )
 def test_projection_by_hand(g: tuple, h: tuple, expected: tuple) -> None:
     """The two numbers belong to different parameters: products are over all of them."""
+    assert torch.equal(project(torch.tensor(g), torch.tensor(h)), torch.tensor(expected))
     parameters = parameters_with(*(torch.tensor([value]) for value in g))
-    project(parameters, [torch.tensor([value]) for value in h])
+    project_gradients(parameters, [torch.tensor([value]) for value in h])
     assert [p.grad.item() for p in parameters] == pytest.approx(expected, abs=1e-6)
     if sum(a * b for a, b in zip(g, h, strict=True)) >= 0:
         assert all(torch.equal(p.grad, torch.tensor([value])) for p, value in zip(parameters, g, strict=True))
@@ -57,7 +58,7 @@ def test_projection_by_hand(g: tuple, h: tuple, expected: tuple) -> None:
 
 def test_what_has_no_gradient_counts_as_zero() -> None:
     parameters = parameters_with(torch.tensor([-2.0]), torch.tensor([5.0]), None, None)
-    project(parameters, [torch.tensor([1.0]), None, torch.tensor([1.0]), None])
+    project_gradients(parameters, [torch.tensor([1.0]), None, torch.tensor([1.0]), None])
     # g = (−2, 5, 0, 0) and h = (1, 0, 1, 0): g + h
     assert [p.grad.item() for p in parameters[:3]] == [-1.0, 5.0, 1.0] and parameters[3].grad is None
 
@@ -71,7 +72,7 @@ def test_random_gradients_never_oppose_the_memory(device: torch.device) -> None:
         h[0] = h[0].contiguous(memory_format=torch.channels_last)
         flat_g, flat_h = (torch.cat([part.flatten() for part in vector]) for vector in (g, h))
         parameters = parameters_with(*(part.clone() for part in g))
-        project(parameters, h)
+        project_gradients(parameters, h)
         new = torch.cat([p.grad.flatten() for p in parameters])
         dot = flat_g @ flat_h
         if dot < 0:

@@ -255,7 +255,7 @@ def test_the_state_has_the_scores() -> None:
     assert content(other) == {1: 0.5, 2: 0.5}
     add(other, [3], 0.75, [0.0])
     assert content(buffer) == {1: 0.5, 2: 0.5} and content(other) == {1: 0.5, 2: 0.5, 3: 0.75}
-    plain = {name: value for name, value in buffer.state_dict().items() if name != "scores"}
+    plain = {name: value for name, value in buffer.state_dict().items() if name != "slot_scores"}
     other.load_state_dict(plain)  # of a method without scores
     assert content(other) == {1: 0.1, 2: 0.1}
     buffer.empty()

@@ -297,15 +297,16 @@ def test_the_middle_of_a_resumed_epoch_has_the_exemplars(tmp_path: Path, monkeyp
             run(tmp_path, *flags, "--checkpoint_every", "2", model="icarl")
     state = final_state(run_directory(tmp_path))
     assert (state["position"]["task"], state["position"]["task_step"]) == (1, 3)
-    assert state["appended"][0].dtype == torch.uint8 and len(state["appended"][1]) == 50
+    images, labels = state["edits"]["rows"]
+    assert state["edits"]["appended"] and images.dtype == torch.uint8 and len(images) == len(labels) == 50
 
-    labels: list[torch.Tensor] = []
+    observed: list[torch.Tensor] = []
     observe = ICarl.observe
-    monkeypatch.setattr(ICarl, "observe", lambda self, x, y, z: labels.append(y) or observe(self, x, y, z))
+    monkeypatch.setattr(ICarl, "observe", lambda self, x, y, z: observed.append(y) or observe(self, x, y, z))
     summary, model, _ = run(tmp_path, *flags, model="icarl")
     n_own = model.dataset.train_loader.dataset.n_own
-    assert sum(map(len, labels)) == n_own + 50 - 3 * 32 and summary["steps"] == 9 + math.ceil((n_own + 50) / 32)
-    assert 0 < int((torch.cat(labels) < 2).sum()) <= 50
+    assert sum(map(len, observed)) == n_own + 50 - 3 * 32 and summary["steps"] == 9 + math.ceil((n_own + 50) / 32)
+    assert 0 < int((torch.cat(observed) < 2).sum()) <= 50
 
 
 def test_starting_late(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 @torch.no_grad()
-def project(parameters: list[nn.Parameter], reference: list[Tensor | None]) -> None:
+def project_gradients(parameters: list[nn.Parameter], reference: list[Tensor | None]) -> None:
     """g ← g − min(⟨g, h⟩, 0) / ⟨h, h⟩ · h, where g is all `.grad` together and h is `reference`, which is overwritten.
 
     A part that is None counts as zero. The scalars stay on the device: both branches are one formula, in which no

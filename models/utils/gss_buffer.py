@@ -75,9 +75,9 @@ class ScoredBuffer(Buffer):
         self.scores = np.full(self.buffer_size, FIRST_SCORE)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"scores": self.scores}
+        return super().state_dict() | {"slot_scores": self.scores}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Images from a buffer without scores count as the first ones."""
         super().load_state_dict(state)
-        self.scores = np.array(state.get("scores", self.scores))
+        self.scores = np.array(state.get("slot_scores", self.scores))
