@@ -155,12 +155,13 @@ def test_a_parser_of_its_own_is_taken_over(tmp_path: Path) -> None:
         parser = ArgumentParser(description="mine")
         add_rehearsal_args(parser)
         parser.add_argument("--p-steps", type=int, default=3)
-        parser.set_defaults(n_epochs=2)
+        parser.set_defaults(n_epochs=2, of_no_flag=5)
+        parser.add_argument_group(title="more", description="of mine").add_argument("--further", type=int, default=4)
         return parser
 """
     content = "from utils.args import *\n" + MODEL.format(name="'own_parser'") + body
     args = parse("--plugin", write(tmp_path, "own.py", content), "--model", "own_parser", "--buffer_size", "7")
-    assert (args.buffer_size, args.p_steps, args.n_epochs) == (7, 3, 2)
+    assert (args.buffer_size, args.p_steps, args.n_epochs, args.of_no_flag, args.further) == (7, 3, 2, 5, 4)
 
 
 def test_what_is_not_there_or_given_twice(tmp_path: Path) -> None:

@@ -236,3 +236,14 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
         pass
     config = yaml.safe_load((run_directory(tmp_path) / "config.yaml").read_text())
     assert config["args"]["seed"] == 0 and config["config"]["lr"] == 0.1
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    _, _, directory = run(tmp_path, *FLAGS)
+    state = checkpoint_store.load(directory)
+    assert state is not None
+    del state["schedule"]
+    checkpoint_store.save(directory, state)
+    (directory / "summary.json").unlink()
+    with pytest.raises(UserError, match=r"another version of this code .* \(it lacks schedule\); --overwrite 1"):
+        run(tmp_path, *FLAGS)

@@ -87,7 +87,7 @@ class ArgumentGroup:
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
         return self._group.add_argument(*args, **kwargs)
 
-    def add_argument_group(self, title: str = "more", *_: Any) -> ArgumentGroup:
+    def add_argument_group(self, title: str = "more", *_: Any, **__: Any) -> ArgumentGroup:
         return ArgumentGroup(self._parser, title, self.defaults)
 
     def set_defaults(self, **defaults: Any) -> None:

@@ -171,6 +171,9 @@ def _build_parser(chosen: Namespace) -> ArgumentParser:
     _add_signature_flags(
         parser, f"backbone {chosen.backbone}", [p for n, p in network.items() if n not in backbones.FROM_DATASET]
     )
+    # What a model sets without there being such a flag is an attribute of the flags, as always with argparse.
+    known = parser.actions_by_dest()
+    parser.set_defaults(**{name: value for name, value in model_flags.defaults.items() if name not in known})
     for layer in layers:
         _apply(parser, layer)
     return parser
@@ -240,7 +243,7 @@ def _apply(parser: ArgumentParser, layer: Layer) -> None:
     for key, value in layer.values.items():
         if key in ("model", "dataset", "dataset_config", "plugin", "resume", "list"):
             continue
-        if key not in actions and not layer.strict:
+        if key not in actions and (not layer.strict or parser.get_default(key) is not None):
             continue
         if key not in actions:
             raise UsageError(f"{layer.source}: unknown key {key!r}{nearest(str(key), actions)}")

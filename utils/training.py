@@ -103,6 +103,11 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         state = checkpoint_store.load(self.run_directory.path)
         if state is not None:
+            if missing := self._state().keys() - state.keys():
+                raise UserError(
+                    f"cannot resume {self.run_directory.path}: another version of this code wrote its checkpoint "
+                    f"(it lacks {', '.join(sorted(missing))}); --overwrite 1 starts again"
+                )
             self._restore(state)
             say(f"Resuming {self.run_directory.path} at {self.position}")
         else:
