@@ -13,6 +13,15 @@ from main import initialize
 from utils.buffer import Buffer
 from utils.parse import parse_args
 
+# Dataset and buffer size of the columns of the paper's main table, for which there are presets.
+PAPER_COLUMNS = [
+    ("seq-cifar10", 500),
+    ("seq-cifar10", 2000),
+    ("seq-cifar100", 500),
+    ("seq-cifar100", 2000),
+    ("seq-tinyimg", 2000),
+    ("seq-tinyimg", 5000),
+]
 RESNET = ["--backbone", "resnet18", "--num_filters", "2"]
 
 

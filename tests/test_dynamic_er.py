@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import assert_same_run, run
-from method_helpers import RESNET, Killed, begin_task, build, kill_at
+from method_helpers import PAPER_COLUMNS, RESNET, Killed, begin_task, build, kill_at
 from torch import nn
 
 from backbone.MNISTMLP import MNISTMLP
@@ -351,17 +351,7 @@ def test_it_beats_fine_tuning_and_replay(faa: Any) -> None:
     assert (dynamic - faa("er", *BUFFER)).mean() > 3
 
 
-@pytest.mark.parametrize(
-    ("dataset", "buffer_size"),
-    [
-        ("seq-cifar10", 500),
-        ("seq-cifar10", 2000),
-        ("seq-cifar100", 500),
-        ("seq-cifar100", 2000),
-        ("seq-tinyimg", 2000),
-        ("seq-tinyimg", 5000),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "buffer_size"), PAPER_COLUMNS)
 def test_presets(dataset: str, buffer_size: int) -> None:
     flags = ["--model", "dynamic_er", "--dataset", dataset, "--buffer_size", str(buffer_size)]
     for section, later, batch_size in (("best", 2e-4, 128), ("default", None, 32)):

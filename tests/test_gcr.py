@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import run
-from method_helpers import RESNET, assert_exact_resume, begin_task, build
+from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build
 from torch import Tensor, nn
 
 from datasets.seq_digits import SequentialDigits
@@ -469,19 +469,9 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     assert statistics.mean(gains) > 30
 
 
-COLUMNS = [
-    ("cifar10", 500),
-    ("cifar10", 2000),
-    ("cifar100", 500),
-    ("cifar100", 2000),
-    ("tinyimg", 2000),
-    ("tinyimg", 5000),
-]
-
-
-@pytest.mark.parametrize(("dataset", "size"), COLUMNS)
+@pytest.mark.parametrize(("dataset", "size"), PAPER_COLUMNS)
 def test_presets(dataset: str, size: int) -> None:
-    flags = ["--model", "gcr", "--dataset", f"seq-{dataset}", "--buffer_size", str(size)]
+    flags = ["--model", "gcr", "--dataset", dataset, "--buffer_size", str(size)]
     for section in ("default", "best"):
         args = parse_args([*flags, "--model_config", section])
         assert (args.lr, args.alpha, args.beta, args.ridge, args.candidate_size) == (0.03, 0.1, 0.5, 0.5, size)

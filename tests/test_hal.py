@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import assert_same, run
-from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
+from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
 import models.hal
@@ -334,17 +334,7 @@ def test_refusals(tmp_path: Path) -> None:
         parse_args(["--model", "hal", *BUFFER, "--task_free", "1"])
 
 
-@pytest.mark.parametrize(
-    ("dataset", "buffer_size"),
-    [
-        ("seq-cifar10", 500),
-        ("seq-cifar10", 2000),
-        ("seq-cifar100", 500),
-        ("seq-cifar100", 2000),
-        ("seq-tinyimg", 2000),
-        ("seq-tinyimg", 5000),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "buffer_size"), PAPER_COLUMNS)
 def test_presets(dataset: str, buffer_size: int) -> None:
     flags = ["--model", "hal", "--dataset", dataset, "--buffer_size", str(buffer_size)]
     for config in ("best", "default"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import run
-from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
+from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 
 from datasets.seq_digits import SequentialDigits
@@ -228,19 +228,9 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
         assert statistics.mean(gains[variant]) > 30, variant
 
 
-COLUMNS = [
-    ("cifar10", 500),
-    ("cifar10", 2000),
-    ("cifar100", 500),
-    ("cifar100", 2000),
-    ("tinyimg", 2000),
-    ("tinyimg", 5000),
-]
-
-
-@pytest.mark.parametrize(("dataset", "size"), COLUMNS)
+@pytest.mark.parametrize(("dataset", "size"), PAPER_COLUMNS)
 def test_presets(dataset: str, size: int) -> None:
-    flags = ["--model", "moca", "--dataset", f"seq-{dataset}", "--buffer_size", str(size)]
+    flags = ["--model", "moca", "--dataset", dataset, "--buffer_size", str(size)]
     for section in ("default", "best"):
         args = parse_args([*flags, "--model_config", section])
         assert (args.lr, args.moca_variant, args.moca_lambda, args.moca_kappa) == (0.1, "wap", 1.5, 10)
