@@ -71,11 +71,27 @@ def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"{conditions}; {formats}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
 
 
+def methods(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows: Rows = [("`er`", f"{figures['er_step_ms']:.0f} ms/step", "")]
+    for name, side in sorted(figures["methods"].items(), key=lambda item: item[1]["step"]):
+        low, high = side["interval"]
+        bound = f", the paper's {side['bound']}" if side["bound"] else ""
+        text = f"{side['step']:.2f} ({low:.2f}–{high:.2f}) × `er` per step{bound}; {side['all_in']:.2f} all in"
+        rows.append((f"`{name.replace('-', '_')}`", f"{text}; {side['stored_bytes']:,} bytes", ""))
+    machine = figures["environment"]
+    conditions = f"width {figures['width']}, 1 torch thread, CPU time, {figures['rounds']} rounds"
+    return rows, (
+        f"{conditions}, 95 % bootstrap intervals; {figures['memory_format']}; {machine['cpu']}, "
+        f"load {figures['load']:.1f}; torch {machine['torch']}"
+    )
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "pipeline": pipeline,
     "strong_views": strong_views,
     "loop": loop,
     "dgc_overhead": dgc_overhead,
+    "methods": methods,
 }
 
 
