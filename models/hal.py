@@ -21,7 +21,9 @@ ANCHOR_STEPS = 100
 
 
 class Hal(ContinualModel):
-    """Hindsight Anchor Learning (Chaudhry et al. 2021). With stream batch B, replay batch R and anchors e, a step is
+    """Hindsight Anchor Learning (Chaudhry et al. 2021): replay, and a learned image of each past class as an anchor.
+
+    With stream batch B, replay batch R and anchors e, a step is
 
         θ' = θ − η ∇CE(B∪R; θ)
         θ ← θ − η ∇[ CE(B∪R; θ) + λ · mean (f_θ(e) − f_θ'(e))² ]        f_θ'(e) is constant
