@@ -62,6 +62,7 @@ def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
     for name in names:
         step, interval = ratio(times[name], times["er"])
         periodic = periodic_seconds(name, width, sides[name], statistics.median(times[name]), batches) / er
+        stored = stored_bytes(sides[name].model)  # before a task's end empties what it may
         end = er_end if name == "er" else sides[name].end_and_begin()
         found[name] = {
             "step": step + periodic,
@@ -69,7 +70,7 @@ def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
             "periodic": periodic,
             "all_in": step + periodic + (end - er_end) / (STEPS * er),
             "end_of_task_seconds": end,
-            "stored_bytes": stored_bytes(sides[name].model),
+            "stored_bytes": stored,
             "bound": BOUNDS.get(name),
         }
         show(name, found[name])
