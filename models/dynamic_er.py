@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.utils.continual_model import ContinualModel
 from models.utils.expandable_net import ExpandableNet, align_new_classes
-from models.utils.herding import refill_by_herding
+from models.utils.herding import append_exemplars, refill_by_herding
 from models.utils.rehearsal import make_buffer
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
@@ -72,9 +72,7 @@ class DynamicEr(ContinualModel):
     def begin_task(self, dataset: Any) -> None:
         self.net.grow(self.n_classes_current_task, self.dataset.streams["dynamic_er"])
         self.opt = self.get_optimizer()  # the one made before this hook knows nothing of the new parameters
-        if not self.buffer.is_empty():
-            stored = len(self.buffer)
-            dataset.train_loader.dataset.append(self.buffer.examples[:stored], self.buffer.labels[:stored])
+        append_exemplars(dataset.train_loader.dataset, self.buffer)
 
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import add_replay_args, check_replay_args, make_buffer, offer_task
+from models.utils.rehearsal import add_replay_args, check_replay_args, join_replay, make_buffer, offer_task
 from utils.args import ArgumentParser, choice
 
 
@@ -43,13 +43,7 @@ class Er(ContinualModel):
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
     ) -> torch.Tensor:
-        images, targets, n_stream = inputs, labels, len(labels)
-        if not self.buffer.is_empty():
-            replayed, replayed_labels = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.transform, device=self.device
-            )
-            # One forward pass over both: BatchNorm then normalises them by shared statistics.
-            images, targets = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+        (images, targets), n_stream = join_replay(self, inputs, labels), len(labels)
         self.opt.zero_grad()
         outputs = self.net(images)
         if self.args.replay_weight == "tasks" and self.past_images and len(targets) > n_stream:

@@ -10,6 +10,7 @@ from torch import Tensor
 from models.utils.continual_model import ContinualModel
 from models.utils.gss_buffer import FIRST_SCORE, ScoredBuffer
 from models.utils.gss_gradients import gradient_products
+from models.utils.rehearsal import join_replay
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import apply_transform
 
@@ -55,12 +56,7 @@ class Gss(ContinualModel):
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         for _ in range(self.args.batch_num):
-            images, targets = inputs, labels
-            if not self.buffer.is_empty():
-                replayed, replayed_labels = self.buffer.get_data(
-                    self.args.minibatch_size, transform=self.transform, device=self.device
-                )
-                images, targets = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+            images, targets = join_replay(self, inputs, labels)
             self.opt.zero_grad()
             loss = self.loss(self.net(images), targets)
             loss.backward()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import make_buffer
+from models.utils.rehearsal import join_replay, make_buffer
 from models.utils.ring_memory import RingMemory
 from utils.args import ArgumentParser, add_rehearsal_args, choice, number
 from utils.augmentations import to_device
@@ -94,12 +94,7 @@ class Hal(ContinualModel):
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
     ) -> dict[str, Tensor]:
-        images, targets, n_stream = inputs, labels, len(labels)
-        if not self.buffer.is_empty():
-            replayed, replayed_labels = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.transform, device=self.device
-            )
-            images, targets = torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+        images, targets = join_replay(self, inputs, labels)
         self.opt.zero_grad()
         outputs, features = self.net(images, returnt="both")
         loss_ce = self.loss(outputs, targets)
@@ -110,7 +105,7 @@ class Hal(ContinualModel):
             (self.args.hal_lambda * loss_anchors).backward()  # on top of the first gradient
         loss = loss_ce + self.args.hal_lambda * loss_anchors
         self.opt.step()
-        self.mean_features.lerp_(features[:n_stream].detach().float().mean(0), 1 - self.args.beta)
+        self.mean_features.lerp_(features[: len(labels)].detach().float().mean(0), 1 - self.args.beta)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_anchors": loss_anchors}
         return {name: term.detach() for name, term in terms.items()}

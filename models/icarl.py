@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
-from models.utils.herding import compute_features, refill_by_herding
+from models.utils.herding import append_exemplars, compute_features, refill_by_herding
 from models.utils.rehearsal import make_buffer
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
 from utils.errors import UsageError
@@ -71,8 +71,7 @@ class ICarl(ContinualModel):
         self.class_means = None
         if self.n_past_classes:
             self.old_net = copy.deepcopy(self.net).eval().requires_grad_(False)
-            stored = len(self.buffer)
-            dataset.train_loader.dataset.append(self.buffer.examples[:stored], self.buffer.labels[:stored])
+            append_exemplars(dataset.train_loader.dataset, self.buffer)
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         past, seen = self.n_past_classes, self.n_seen_classes

@@ -14,8 +14,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backbone.ResNetBlock import ResNet
+
 State = dict[str, Tensor]
 Batch = tuple[Tensor, Tensor]
+
+# Of the runs that are compared. Two epochs of 5 steps (6 where memory joins the training set): with m = 3 stages end
+# inside tasks, and a partial one is left at the ends of some.
+FLAGS = ["--buffer_size", "40", "--batch_size", "64", "--minibatch_size", "16", "--n_epochs", "2", "--lr", "0.02"]
+DGC = ["--dgc_m", "3", "--dgc_alpha", "0.3"]
+ESTIMATORS = ["sampled", "closed", "released"]
+
+
+class DoubleResNet(ResNet):
+    """For the comparison in float64: takes the float32 batches of the pipeline."""
+
+    def forward(self, x: Tensor, returnt: Any = "out") -> Any:
+        return super().forward(x.double(), returnt)
 
 
 class Reference:

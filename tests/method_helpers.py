@@ -83,3 +83,16 @@ def assert_exact_resume(method: Any, tmp_path: Path, *flags: str, tasks: int = 3
                 run(tmp_path / "broken", *flags, "--checkpoint_every", "2", model=name)
     _, _, resumed = run(tmp_path / "broken", *flags, model=name)
     assert_same_run(resumed, straight)
+
+
+def assert_sgd_step(net: Any, before: Any, terms: dict[str, torch.Tensor], expected: dict[str, Any], lr: float) -> None:
+    """`net` is `before`, through which the expected terms were computed, after a step of SGD on their sum `loss`."""
+    assert terms.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(terms[name], value.detach(), msg=name)
+        assert not terms[name].requires_grad
+    gradients = torch.autograd.grad(expected["loss"], list(before.parameters()))
+    for new, old, gradient in zip(net.parameters(), before.parameters(), gradients, strict=True):
+        assert torch.allclose(new, old - lr * gradient, atol=1e-6)
+    for name, value in net.named_buffers():
+        assert torch.allclose(value, dict(before.named_buffers())[name]), name

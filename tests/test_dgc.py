@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from dgc_reference import Closed, Released, Sampled
+from dgc_reference import DGC, ESTIMATORS, FLAGS, Closed, DoubleResNet, Released, Sampled
 from helpers import RESULT_FILES, assert_same_run, run
 from torch import Tensor
 
-from backbone.ResNetBlock import ResNet
 from main import initialize
 from models.dgc_er import DgcEr
 from models.utils import dgc_mixin
@@ -25,18 +24,7 @@ from utils.parse import parse_args
 from utils.training import train
 
 BASES = ["er", "derpp", "xder"]
-ESTIMATORS = ["sampled", "closed", "released"]
-# Two epochs of 5 steps: with m = 3 stages end inside tasks, and a partial one is left at their ends.
-FLAGS = ["--buffer_size", "40", "--batch_size", "64", "--minibatch_size", "16", "--n_epochs", "2", "--lr", "0.02"]
 RESNET = ["--backbone", "resnet18", "--num_filters", "4"]
-DGC = ["--dgc_m", "3", "--dgc_alpha", "0.3"]
-
-
-class DoubleResNet(ResNet):
-    """For the comparison in float64: takes the float32 batches of the pipeline."""
-
-    def forward(self, x: Tensor, returnt: Any = "out") -> Any:
-        return super().forward(x.double(), returnt)
 
 
 def build(tmp_path: Path, *flags: str, model: str = "dgc_er", double: bool = False) -> tuple[Any, Any, Namespace]:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dgc_reference import Batch, Closed, Released, Sampled, State
+from dgc_reference import DGC, ESTIMATORS, FLAGS, Batch, Closed, DoubleResNet, Released, Sampled, State
 from helpers import RESULT_FILES, assert_same_run, run
 from method_helpers import Killed, kill_at
 from torch import Tensor
 
 import models.dgc_dynamic_er as module
-from backbone.ResNetBlock import ResNet
 from main import initialize
 from models.dgc_dynamic_er import DgcDynamicEr, past_images
 from models.utils.dgc_mixin import gradient
@@ -27,18 +26,7 @@ from utils.parse import parse_args
 from utils.state import uncapturable
 from utils.training import train
 
-ESTIMATORS = ["sampled", "closed", "released"]
-# Two epochs of 5 steps, then 6: with m = 3 stages end inside tasks, and a partial one is left at the ends of some.
-FLAGS = ["--buffer_size", "40", "--batch_size", "64", "--minibatch_size", "16", "--n_epochs", "2", "--lr", "0.02"]
 RESNET = ["--backbone", "resnet18", "--num_filters", "2"]
-DGC = ["--dgc_m", "3", "--dgc_alpha", "0.3"]
-
-
-class DoubleResNet(ResNet):
-    """For the comparison in float64: takes the float32 batches of the pipeline."""
-
-    def forward(self, x: Tensor, returnt: Any = "out") -> Any:
-        return super().forward(x.double(), returnt)
 
 
 def build(tmp_path: Path, *flags: str, double: bool = False) -> tuple[Any, Any, Namespace]:

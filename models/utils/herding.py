@@ -46,6 +46,13 @@ def compute_features(images: Tensor, features_of: Callable[[Tensor], Tensor], no
     return F.normalize(features, dim=1) if normalize else features
 
 
+def append_exemplars(images: ImageSet, buffer: Buffer) -> None:
+    """Let a task be trained on all of memory as well, until `drop_appended`."""
+    if not buffer.is_empty():
+        stored = len(buffer)
+        images.append(buffer.examples[:stored], buffer.labels[:stored])
+
+
 def refill_by_herding(
     buffer: Buffer,
     images: ImageSet,

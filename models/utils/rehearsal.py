@@ -40,6 +40,19 @@ def make_buffer(args: Namespace, device: torch.device, dataset: Any) -> Buffer:
     return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=dataset.image_dtype)
 
 
+def join_replay(model: Any, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The stream's batch followed by one from memory, if there is any.
+
+    For one forward pass over both: BatchNorm then normalises them by shared statistics.
+    """
+    if model.buffer.is_empty():
+        return inputs, labels
+    replayed, replayed_labels = model.buffer.get_data(
+        model.args.minibatch_size, transform=model.transform, device=model.device
+    )
+    return torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+
+
 def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tensor] | None = None) -> None:
     """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task).
 
