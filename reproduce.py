@@ -32,6 +32,7 @@ from utils.registry import ROOT
 from utils.status import discard_stdout, say
 
 WATCH_SECONDS = 5
+OF_ALL_CELLS = ("base_path", "results_path", "wandb_project", "wandb_entity")
 CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
@@ -52,6 +53,8 @@ def parser() -> ArgumentParser:
         command.add_argument(
             "--devices", metavar="LIST", help="cpu, or cuda:0,cuda:1 (default: all GPUs, else the CPU)"
         )
+    run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
+    run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
     plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
     status.add_argument("--watch", action="store_true", help=f"show it anew every {WATCH_SECONDS} s until all is done")
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
@@ -88,7 +91,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def selected(args: Namespace) -> list[Expansion]:
     """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
-    places = [f"--{name}={value}" for name in ("base_path", "results_path") if (value := getattr(args, name))]
+    places = [f"--{name}={value}" for name in OF_ALL_CELLS if (value := getattr(args, name, None))]
     chosen = [selection(grid, args.rows, args.columns) for grid in grids(args)]
     return [expand(replace(grid, seeds=args.seeds or grid.seeds), places) for grid in chosen]
 
@@ -168,13 +171,13 @@ def show_plan(args: Namespace) -> int:
 def run(args: Namespace) -> int:
     from experiments.cell_files import log_file
     from experiments.engine import Engine
+    from experiments.wandb_labels import labelled
 
     expansions, devices = selected(args), _devices(args.devices)
-    cells = [cell for expansion in expansions for cell in expansion.cells]
     _remember(args)
     for line in conditions(expansions):
         say(line)
-    outcome = Engine(cells, devices, args.jobs).run()
+    outcome = Engine(labelled(expansions), devices, args.jobs).run()
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
     if outcome.stopped:

@@ -67,8 +67,9 @@ class Grid:
     seeds: tuple[int, ...]
     metrics: list[str]
     # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; the scale of the
-    # numbers; what is to be known about them; the paper's own (metric → row → column).
+    # numbers, by name and in words; what is to be known about them; the paper's own (metric → row → column).
     lenient: bool = False
+    profile: str = ""
     conditions: str = ""
     notes: list[str] = field(default_factory=list)
     paper: dict[str, dict[str, dict[str, PaperValue]]] = field(default_factory=dict)

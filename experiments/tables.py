@@ -73,6 +73,7 @@ def load_table(name: str, profile_name: str) -> Grid:
         name,
         content,
         lenient=True,
+        profile=profile_name,
         conditions=f"Profile {profile_name}: {profile['title']}.",
         notes=table.get("notes", []),
         paper=_paper(table, compared_with),

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import struct
 import sys
-import time
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
+from wandb_helpers import keep_offline, read_sessions
 
 from utils.heatmap import CELL, MARGIN, accuracy_heatmap
 from utils.loggers import MetricsLog, Window
@@ -43,64 +39,7 @@ def window(first: int, last: int) -> Window:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing leaves the machine, and nothing of the user's wandb is read or changed."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setenv("WANDB_DISABLE_GIT", "true")
-    for name in ("CONFIG", "CACHE", "DATA", "ARTIFACT"):
-        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
-    pytest.importorskip("wandb")
-
-
-def complete_records(path: Path) -> list[Any]:
-    """wandb writes from a process of its own, which may still be at it when `finish` returns: wait for the end."""
-    for _ in range(300):
-        with contextlib.suppress(struct.error, DecodeError):  # a record that is half there
-            found = list(records(path))
-            if any(record.WhichOneof("record_type") == "exit" for record in found):
-                return found
-        time.sleep(0.1)
-    raise AssertionError(f"{path} has no end")
-
-
-def records(path: Path) -> Iterator[Any]:
-    """The protobuf records of a .wandb file: a 7-byte header, then LevelDB's log format in blocks of 32 KiB."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, position, pending = path.read_bytes(), 7, b""
-    while position < len(data):
-        left = 32768 - position % 32768
-        if left < 7:  # too short for a header: padding
-            position += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        pending += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # whole record, or its last part
-            yield Record.FromString(pending)
-            pending = b""
-
-
-def read_sessions(directory: Path) -> list[SimpleNamespace]:
-    """Per session in order of time: run, history by step, summary."""
-    sessions = []
-    for path in sorted(directory.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns):
-        session = SimpleNamespace(history={}, summary={}, run=None, exit_code=None)
-        for record in complete_records(path):
-            kind = record.WhichOneof("record_type")
-            if kind == "run":
-                session.run = record.run
-            elif kind == "history":
-                row = {".".join(i.nested_key) or i.key: json.loads(i.value_json) for i in record.history.item}
-                session.history[row["_step"]] = row
-            elif kind == "summary":
-                for item in record.summary.update:
-                    session.summary[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
-            elif kind == "exit":
-                session.exit_code = record.exit.exit_code
-        sessions.append(session)
-    return sessions
+    keep_offline(tmp_path, monkeypatch)
 
 
 def test_offline_run_and_its_resumption(tmp_path: Path, offline: None) -> None:
@@ -124,7 +63,7 @@ def test_offline_run_and_its_resumption(tmp_path: Path, offline: None) -> None:
     second.log_accuracy(1, [61.0, 81.0], [86.0, 96.0], global_step=120)
     second.log_matrix(np.array([[90.0, NAN], [61.0, 81.0]]), global_step=120)
     second.log_accuracy(1, [50.0], [60.0], global_step=120, prefix="FINAL")
-    second.log_summary({"FAA": 71.0, "FF": 29.0, "FWT": None}, {"FAA": 91.0})
+    second.log_summary({"FAA": 71.0, "FF": 29.0, "FWT": None}, {"FAA": 91.0}, {0: 2.0, 1: 3.0})
     second.finish()
     assert args.nowand == 0
 
@@ -157,6 +96,7 @@ def test_offline_run_and_its_resumption(tmp_path: Path, offline: None) -> None:
     assert (last["RESULT_class_acc_0"], last["RESULT_class_acc_1"]) == (61.0, 81.0)
     assert (last["RESULT_class_mean_accs_epoch_3"], last["FINAL_class_mean_accs"]) == (70.0, 50.0)
     assert (two.summary["FAA"], two.summary["FF"], two.summary["FAA_task_il"]) == (71.0, 29.0, 91.0)
+    assert (two.summary["seconds"], two.summary["T1"], two.summary["T2"]) == (5.0, 2.0, 3.0)
     assert "FWT" not in two.summary and two.summary["loss"] == 12.0
     images = list(directory.glob("wandb/offline-run-*/files/media/images/accuracy_matrix*.png"))
     assert len(images) == 2  # one per task
@@ -227,7 +167,7 @@ def use_everything(directory: Path, args: Namespace) -> None:
         logger.log_window(window(50 * task + 1, 50 * task + 50))
         logger.log_accuracy(task, [50.0] * (task + 1), [60.0] * (task + 1), global_step=50 * task + 50)
         logger.log_matrix(np.full((2, 2), 10.0 * task), global_step=50 * task + 50)
-    logger.log_summary({"FAA": 1.0}, {"FAA": 2.0})
+    logger.log_summary({"FAA": 1.0}, {"FAA": 2.0}, {0: 1.0})
     logger.finish()
 
 

@@ -345,7 +345,7 @@ class Trainer:
         n_tasks = self.dataset.n_eval_tasks if args.joint else self.end
         test = self._evaluate_on_test_set() if args.validation else None
         self.metrics.event("summary", class_il=class_il, task_il=task_il)
-        self.wandb.log_summary(class_il, task_il)
+        self.wandb.log_summary(class_il, task_il, self.timing.seconds["train"])
         self.accuracies.write(path)
         write_json(path / "timing.json", self.timing.report())
         write_summary(

@@ -152,9 +152,15 @@ class WandbLogger:
         self._run.log(values, step=max(global_step, self._first_step))
 
     @_harmless
-    def log_summary(self, class_il: Mapping[str, float | None], task_il: Mapping[str, float | None]) -> None:
-        """Final metrics where defined: `FAA`, `FAIA`, … for class-il, `FAA_task_il`, … for task-il."""
+    def log_summary(
+        self, class_il: Mapping[str, float | None], task_il: Mapping[str, float | None], seconds: Mapping[int, float]
+    ) -> None:
+        """Final metrics where defined: `FAA`, `FAIA`, … for class-il, `FAA_task_il`, … for task-il; times of training.
+
+        Names are those of the tables of `reproduce.py`, as far as wandb can sort and filter by them: no spaces.
+        """
         values = {**class_il, **{f"{name}_task_il": value for name, value in task_il.items()}}
+        values |= {"seconds": sum(seconds.values()), **{f"T{task + 1}": value for task, value in seconds.items()}}
         self._run.summary.update({name: value for name, value in values.items() if value is not None})
 
     @_harmless
