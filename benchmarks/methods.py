@@ -25,8 +25,8 @@ import torch
 from second_task import FORMATS, STEPS, Side, interleaved_steps, ratio
 
 from models import get_model_entries
+from utils.memory import stored_bytes
 from utils.results import environment, write_json
-from utils.state import FRAMEWORK, pack
 
 LEVEL, WARM_UP, FIRST_STEPS, PERIODIC_STEPS = 1, 3, 16, 3
 BOUNDS = {"agem": 1.4, "dgc-er": 1.93, "gcr": 2.0, "ssvrg": 2.5, "moca": 3.5, "aop": 4.1, "xder": 7.2, "gss": 12.4}
@@ -75,24 +75,6 @@ def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
         }
         show(name, found[name])
     return {"er_step_ms": 1e3 * er, "methods": found}
-
-
-def stored_bytes(model: Any) -> int:
-    """Of the tensors that a checkpoint would hold of the model, without the network and the optimizer."""
-    found: dict[int, int] = {}
-
-    def walk(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-        elif isinstance(value, dict):
-            walk(list(value.values()))
-        elif isinstance(value, list | tuple):
-            for item in value:
-                walk(item)
-
-    walk(pack(model, FRAMEWORK | {"net", "opt"})["model"])
-    own = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
-    return sum(size for pointer, size in found.items() if pointer not in own)
 
 
 def show(name: str, found: Figures) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
-KEPT = ("model", "dataset", "seed", "config_hash", "class_il", "task_il", "test", "n_tasks", "steps", "parameters")
+KEPT = "model dataset seed config_hash class_il task_il test n_tasks steps parameters stored_bytes".split()
 TIMED_TASKS = 3  # the paper's table of training times has the first three
 
 

@@ -48,4 +48,5 @@ def finish(cell: Cell, first: float, last: tuple[float, float], seconds: float =
         n_tasks=2,
         steps=40,
         parameters=1234,
+        stored_bytes=5678,
     )

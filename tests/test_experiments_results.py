@@ -89,7 +89,7 @@ def test_raw_results_hold_each_run_once(half_done: Expansion, tmp_path: Path) ->
     assert (sgd["seed"], sgd["parameters"], sgd["steps"], sgd["class_il"]["FAA"]) == (1, 1234, 40, 45.0)
     assert sgd["average_accuracy"] == [90.0, 45.0] and sgd["timing"]["train_seconds_by_task"] == [5.0, 10.0]
     er = next(run for run in content["runs"] if run["model"] == "er")
-    assert (er["buffer_size"], er["buffer_bytes"]) == (50, 50 * 64)
+    assert (er["buffer_size"], er["buffer_bytes"], er["stored_bytes"]) == (50, 50 * 64, 5678)
     assert content["environments"] == [{"cpu": "a"}, {"cpu": "b"}] and er["environment"] == 0
     assert content["tables"][0]["against"] == {"DGC-ER": "ER"}
     assert str(tmp_path) not in json.dumps(content)

@@ -16,7 +16,6 @@ from utils.registry import normalise
 from utils.run_directory import RunDirectory
 from utils.yaml_io import read_yaml
 
-# Models that the tables name and that may not be there yet.
 # Methods that need what a task-free run does not tell; the paper's table has their class-incremental numbers.
 NOT_TASK_FREE = {f"--task_free 1: {name} needs task boundaries" for name in ("gcr", "moca", "ssvrg")}
 NOT_TASK_FREE |= {"--task_free 1: aop can't know in how many steps a shall fall"}

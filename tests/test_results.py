@@ -82,6 +82,7 @@ def test_per_class_and_confusion(tmp_path: Path) -> None:
 
 def write_summary(path: Path, **changes: object) -> dict:
     facts: dict = dict(model="er", dataset="seq-cifar10", seed=3, config_hash="ab12", n_tasks=3, steps=99, parameters=7)
+    facts["stored_bytes"] = 8
     results.write_summary(path, summarise(CLASS_IL), summarise(TASK_IL), **facts | changes)
     return json.loads(path.read_text())
 
@@ -92,7 +93,7 @@ def test_summary(tmp_path: Path) -> None:
     assert summary["task_il"] == pytest.approx({"FAA": 90.0, "FAIA": 90.0, "FF": 7.5, "BWT": -7.5, "FWT": None})
     assert summary["definitions"].keys() == summary["class_il"].keys()
     facts = {key: summary[key] for key in ("model", "dataset", "seed", "config_hash", "n_tasks", "steps", "parameters")}
-    assert list(facts.values()) == ["er", "seq-cifar10", 3, "ab12", 3, 99, 7]
+    assert list(facts.values()) == ["er", "seq-cifar10", 3, "ab12", 3, 99, 7] and summary["stored_bytes"] == 8
     assert list(summary) == sorted(summary)
     assert "test" not in summary
     write_summary(tmp_path / "again.json")

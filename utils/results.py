@@ -100,14 +100,16 @@ def write_summary(
     n_tasks: int,
     steps: int,
     parameters: int,
+    stored_bytes: int,
     test: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """`summary.json`, from `utils.metrics.summarise` of both matrices; null where a metric is undefined.
 
-    `test` has the accuracies per task on the test set if the matrices come from a validation set.
+    `stored_bytes` is what the method has beside its network at the end. `test` has the accuracies per task on the test
+    set if the matrices come from a validation set.
     """
     run = {"model": model, "dataset": dataset, "seed": seed, "config_hash": config_hash}
-    size = {"n_tasks": n_tasks, "steps": steps, "parameters": parameters}
+    size = {"n_tasks": n_tasks, "steps": steps, "parameters": parameters, "stored_bytes": stored_bytes}
     metrics = {"class_il": class_il, "task_il": task_il, "definitions": DEFINITIONS}
     write_json(path, run | size | metrics | ({} if test is None else {"test": test}))
 

@@ -25,6 +25,7 @@ from utils.errors import UserError
 from utils.evaluate import Evaluation, evaluate_loaders
 from utils.guard import NonFiniteGuard
 from utils.loggers import MetricsLog, mean_accuracy_line
+from utils.memory import stored_bytes
 from utils.optimization import autocast
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
@@ -359,6 +360,7 @@ class Trainer:
             n_tasks=n_tasks,
             steps=self.position.step,
             parameters=sum(p.numel() for p in self.model.net.parameters()),
+            stored_bytes=stored_bytes(self.model, self._belongings()),
             test=test,
         )
         return self.run_directory.finished() or {}

@@ -1,0 +1,42 @@
+"""What a method stores, against counts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from helpers import run
+from method_helpers import build
+
+from utils.memory import stored_bytes
+
+IMAGE, LABEL = 64, 8  # bytes: 8 × 8 pixels, an int64
+
+
+def trained(tmp_path: Path, model: str, *flags: str) -> tuple[int, int]:
+    """Bytes stored and parameters of a finished run."""
+    summary, _, _ = run(tmp_path / model, "--n_epochs", "1", *flags, model=model)
+    return summary["stored_bytes"], summary["parameters"]
+
+
+def test_fine_tuning_stores_nothing(tmp_path: Path) -> None:
+    assert trained(tmp_path, "sgd")[0] == 0
+
+
+def test_replay_stores_its_buffer_and_calibration_its_vectors(tmp_path: Path) -> None:
+    buffer = 40 * (IMAGE + LABEL)
+    assert trained(tmp_path, "er", "--buffer_size", "40")[0] == buffer
+    stored, parameters = trained(tmp_path, "dgc_er", "--buffer_size", "40", "--dgc_estimator", "sampled")
+    vectors = 2 * 4 * parameters  # Γ' and θ̃
+    generator = torch.Generator().get_state().nbytes
+    assert stored == buffer + vectors + generator + 40 * 8  # and an order in which the buffer is drawn from
+
+
+def test_what_belongs_to_the_network_is_not_counted_and_shared_memory_once(tmp_path: Path) -> None:
+    model = build("sgd", tmp_path)
+    model.head = next(model.net.parameters())
+    model.table = torch.zeros(10, dtype=torch.float64)
+    model.views = [model.table[:5], model.table[5:]]
+    model.array = np.zeros(3, dtype=np.float32)
+    assert stored_bytes(model) == 80 + 12
