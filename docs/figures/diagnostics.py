@@ -17,6 +17,7 @@ import yaml
 
 ESTIMATES = {"batch": "one replay batch", "buffer": "whole buffer", "calibrated": "calibrated"}
 COLOURS = {"batch": "#bbbbbb", "buffer": "#0072b2", "calibrated": "#d55e00", "alpha_star": "#009e73"}
+LEAST_ERROR = 0.05  # on the axis: a correction that is exact at a task's beginning is off it
 Event = dict[str, Any]
 
 
@@ -62,7 +63,7 @@ def draw(runs: list[Path], output: Path) -> None:
         )
     rows = 2 + any("alpha_star" in events[0] for tasks, _ in found for events in tasks)
     figure, grid = plt.subplots(
-        rows, len(runs), figsize=(5.5 * len(runs), 2.6 * rows), sharex="col", sharey="row", squeeze=False
+        rows, len(runs), figsize=(5.5 * len(runs), 2.6 * rows), sharex=True, sharey="row", squeeze=False
     )
     for column, (run, (tasks, starts)) in enumerate(zip(runs, found, strict=True)):
         errors, cosines = grid[0][column], grid[1][column]
@@ -83,7 +84,8 @@ def draw(runs: list[Path], output: Path) -> None:
         grid[-1][column].set_xlabel("step")
     for axes, label in zip(grid[:, 0], ("relative error", "cosine", "α*"), strict=False):
         axes.set_ylabel(label)
-    grid[0][0].set_ylim(bottom=0)
+    grid[0][0].set_yscale("log")
+    grid[0][0].set_ylim(bottom=LEAST_ERROR)
     figure.tight_layout()
     figure.savefig(output, dpi=120)
 
