@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/python -m utils.demo
 
 test: .venv/installed-dev lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

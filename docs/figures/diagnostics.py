@@ -39,6 +39,8 @@ def title(run: Path) -> str:
     parts = [args["model"], args.get("dgc_estimator"), f"buffer {args['buffer_size']}", args.get("buffer_fill")]
     if args.get("dgc_alpha") is not None:
         parts.insert(2, f"α = {args['dgc_alpha']:g}")
+    if args.get("dgc_estimator") in ("sampled", "released"):  # `closed` has no stages
+        parts.insert(3, f"m = {args['dgc_m']}")
     return f"{args['dataset']}, seed {args['seed']}\n" + ", ".join(str(part) for part in parts if part)
 
 
