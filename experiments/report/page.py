@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.report.conditions import conditions
 from experiments.report.page_data import page_data
-from experiments.report.page_tables import scale_notice, section
+from experiments.report.page_tables import scale_notice, section, swatch
 from experiments.report.styles import Style, styles
 from experiments.results import Results
 
@@ -75,7 +75,10 @@ def _colours(looks: dict[str, Style]) -> str:
     def block(kind: str) -> str:
         return "".join(f"--m{i}:{getattr(style, kind)};" for i, style in enumerate(looks.values()))
 
-    return f":root{{{block('light')}}}\n@media (prefers-color-scheme:dark){{:root{{{block('dark')}}}}}\n"
+    schemes = f":root{{{block('light')}}}\n@media (prefers-color-scheme:dark){{:root{{{block('dark')}}}}}\n"
+    filled = {True: "border:2px solid var(--m{0})", False: "background:var(--m{0})"}
+    keys = [filled[look.dash is not None].format(i) for i, look in enumerate(looks.values())]
+    return schemes + "".join(f".k{i}{{{rule}}}\n" for i, rule in enumerate(keys))
 
 
 def _filters(data: dict[str, Any]) -> str:
@@ -93,7 +96,7 @@ def _filters(data: dict[str, Any]) -> str:
 def _choices(kind: str, title: str, values: dict[str, str], before: str) -> str:
     if len(values) < 2:
         return ""
-    keys = [f'<i class="key" style="--key:var(--m{i})"></i>' if kind == "method" else "" for i in range(len(values))]
+    keys = [swatch(number) if kind == "method" else "" for number in range(len(values))]
     boxes = [
         f'<label><input type="checkbox" name="{kind}" value="{escape(value)}" checked>{key}'
         f"<span>{escape(name)}</span></label>"

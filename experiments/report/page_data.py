@@ -11,6 +11,7 @@ from experiments.report.layout import columns, heading, slug
 from experiments.report.styles import Style
 from experiments.results import Results
 from experiments.statistics import Summary
+from utils.heatmap import COLOURS
 
 DIGITS = 5  # significant ones
 Data = dict[str, Any]
@@ -25,7 +26,12 @@ def page_data(results: Sequence[Results], looks: dict[str, Style]) -> Data:
     paired = {row for r in results for row, spec in r.grid.rows.items() if spec.against in r.grid.rows}
     paired |= {str(r.grid.rows[row].against) for r in results for row in r.grid.rows if row in paired}
     methods = [{"name": row, "dash": s.dash, "width": s.width, "pair": row in paired} for row, s in looks.items()]
-    return {"methods": methods, "tables": tables, "cells": [_shown(cell) for cell in cells.found]}
+    return {
+        "methods": methods,
+        "tables": tables,
+        "cells": [_shown(cell) for cell in cells.found],
+        "colours": COLOURS.tolist(),
+    }
 
 
 class _Cells:

@@ -25,13 +25,22 @@ def section(results: Results, table: dict[str, Any], data: dict[str, Any]) -> st
     parts = [f'<section id="{anchor}" class="result" data-table="{data["tables"].index(table)}">']
     parts.append(f"<h2>{escape(table['heading'])}</h2>")
     parts.append('<p class="nothing" hidden>The filters leave nothing of this table.</p><div class="content">')
+    chart = '<figure class="chart"></figure>'
+    if grid.place.startswith("Figure"):
+        parts.append(chart)
     for metric in grid.metrics:
         parts += [f"<h3>{escape(metric)}</h3>", _numbers(results, metric, table), _differences(results, metric, table)]
     notes = [*grid.notes, *missing([results.expansion])]
     if notes:
         parts.append("<ul class=notes>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
-    parts.append('<figure class="chart"></figure></div></section>')
-    return "\n".join(parts)
+    if not grid.place.startswith("Figure"):
+        parts.append(chart)
+    return "\n".join([*parts, "</div></section>"])
+
+
+def swatch(number: int) -> str:
+    """The colour of a method in the figures; hollow if its line is broken."""
+    return f'<i class="key k{number}"></i>'
 
 
 def scale_notice(results: Sequence[Results]) -> str:
@@ -61,8 +70,8 @@ def _numbers(results: Results, metric: str, table: dict[str, Any]) -> str:
             f'<td data-c="{i}">{_cell(results, row, column, metric, paper.get(row, {}).get(column.name))}</td>'
             for i, column in enumerate(found)
         ]
-        key = f'<i class="key" style="--key:var(--m{number})"></i>'
-        rows.append(f'<tr data-m="{number}"><th scope="row">{key}{escape(row)}</th>{"".join(cells)}</tr>')
+        name = f"{swatch(number)}{escape(row)}"
+        rows.append(f'<tr data-m="{number}"><th scope="row">{name}</th>{"".join(cells)}</tr>')
     words = "mean ± standard error (number of seeds)" + (", below it the paper’s number" if paper else "")
     return _table(f"{metric}: {words}", found, "Method", rows)
 
@@ -103,8 +112,7 @@ def _differences(results: Results, metric: str, table: dict[str, Any]) -> str:
     for name, by_column in by_name.items():
         row, against = of_row[name]
         cells = [f'<td data-c="{i}">{_difference(d, reach)}</td>' for i, d in enumerate(by_column)]
-        key = f'<i class="key" style="--key:var(--m{numbers[row]})"></i>'
-        shown = f"{key}{escape(row)} <span class=against>− {escape(str(against))}</span>"
+        shown = f"{swatch(numbers[row])}{escape(row)} <span class=against>− {escape(str(against))}</span>"
         rows.append(f'<tr data-m="{numbers[row]}"><th scope="row">{shown}</th>{"".join(cells)}</tr>')
     return _table(PAIRS.rstrip("."), columns(results.grid, metric), "Pair", rows)
 
@@ -120,7 +128,9 @@ def _difference(difference: Difference | None, reach: float) -> str:
     text = difference_text(difference)
     if difference is None or difference.summary.mean is None:
         return f'<span class="gap missing">{MISSING if text == UNDEFINED else text}</span>'
-    return f'<span class="difference">{escape(text)}</span>{_interval(difference, reach)}'
+    mean, _, test = text.partition(" ")
+    bar = _interval(difference, reach)
+    return f'<span class="difference"><b>{mean}</b> {bar}<span class="test">{escape(test)}</span></span>'
 
 
 def _interval(difference: Difference, reach: float) -> str:
@@ -156,5 +166,6 @@ def _table(caption: str, found: list[Column], corner: str, rows: list[str]) -> s
     head += f"<tr>{labels}</tr>" if named else f'<tr><th scope="col" class="corner">{corner}</th>{labels}</tr>'
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<caption class="unseen">{escape(caption)}</caption><thead>{head}</thead><tbody>{"".join(rows)}</tbody>'
+        f'</table></div><p class="caption" aria-hidden="true">{escape(caption)}.</p>'
     )

@@ -25,9 +25,10 @@ HUES = {
     "HAL": "#7a7444",
     "iCaRL": "#7d5a94",
 }
-FRAMES = ("SGD", "Joint")
+FRAMES = {"SGD": (1, 3), "Joint": (8, 2, 1, 2)}  # and their dashes
 FURTHER = ["#1f62c4", "#c2500f", "#16803f", "#8a3fc4", "#2f7f87", "#a34f6e", "#8a6d3b", "#5a6bb0", "#5d7d2a", "#9a5b4a"]
 MARKERS = "osDvP^X*"
+DASHES = [(3, 2), (7, 3), (9, 3, 2, 3), (5, 2, 1, 2)]
 CALIBRATED = "DGC-"
 
 
@@ -35,7 +36,7 @@ CALIBRATED = "DGC-"
 class Style:
     light: str  # its colour on white
     dark: str  # on black
-    dash: tuple[int, int] | None
+    dash: tuple[int, ...] | None
     width: float
     marker: str  # of matplotlib
 
@@ -54,7 +55,8 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
         solid = row in bases
         number = counts[family, solid] = counts.get((family, solid), -1) + 1
         in_pair = any(families[other] == family for other in bases)
-        found[row] = _style(hues[family], family in FRAMES, solid, in_pair, number)
+        marker = MARKERS[(number if in_pair else list(hues).index(family)) % len(MARKERS)]
+        found[row] = _style(hues[family], FRAMES.get(family), solid, in_pair, number, marker)
     return found
 
 
@@ -82,13 +84,10 @@ def _family(row: str, rows: list[str], bases: dict[str, str]) -> str:
     return next((other for other in rows if row.startswith(f"{other}, ")), row)
 
 
-def _style(hue: str, frame: bool, solid: bool, in_pair: bool, number: int) -> Style:
-    if frame:
-        dash: tuple[int, int] | None = (1, 3)
-    else:
-        dash = (6, 3) if in_pair and not solid else None
+def _style(hue: str, dash: tuple[int, ...] | None, solid: bool, in_pair: bool, number: int, marker: str) -> Style:
+    if dash is None and in_pair and not solid:
+        dash = DASHES[number % len(DASHES)]
     width = 2.2 if solid else 1.6 if in_pair else 1.3
-    marker = MARKERS[number % len(MARKERS)]
     return Style(_shade(hue, 0.36, number), _shade(hue, 0.68, number), dash, width, marker)
 
 
@@ -96,6 +95,6 @@ def _shade(colour: str, lightness: float, number: int) -> str:
     """The hue at a lightness that reads on the background, and a little lighter or darker for each further variant."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
-    step = 0.07 * ((number + 1) // 2) * (1 if number % 2 else -1)
+    step = 0.12 * ((number + 1) // 2) * (1 if number % 2 else -1)
     shaded = colorsys.hls_to_rgb(hue, min(0.85, max(0.2, lightness + step)), saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in shaded)
