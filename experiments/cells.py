@@ -14,7 +14,7 @@ from typing import Any
 from experiments.grid import Flags, Grid
 from utils.errors import UsageError
 
-FOLDERS = re.compile(r"(?<![\w.])/[^\s'\"]*/")  # results name no places of the machine that they come from
+FOLDERS = re.compile(r"(?<![\w.])/([^\s'\"]*/)?(?=[\w.])")  # results name no places of the machine that they come from
 
 
 @dataclass(frozen=True)

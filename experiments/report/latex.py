@@ -17,7 +17,7 @@ SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     **{character: f"{{{character}}}" for character in "[]*"},  # which mean something behind the end of a line
     "–": "--",
     "—": "---",
@@ -88,7 +88,7 @@ def _character(character: str) -> str:
     capital, _, name = unicodedata.name(character, "").removeprefix("GREEK ").partition(" LETTER ")
     if capital in ("SMALL", "CAPITAL") and name.lower() in GREEK.split():
         return _greek(character, capital == "CAPITAL", name.lower())
-    return f"[U+{ord(character):04X}]"
+    return f"{{[}}U+{ord(character):04X}{{]}}"
 
 
 def _greek(character: str, capital: bool, name: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 
 from experiments.results import Results
 
@@ -26,7 +27,6 @@ HUES = {
     "iCaRL": "#7d5a94",
 }
 FRAMES = {"SGD": (1, 3), "Joint": (8, 2, 1, 2)}  # and their dashes
-FURTHER = ["#1f62c4", "#c2500f", "#16803f", "#8a3fc4", "#2f7f87", "#a34f6e", "#8a6d3b", "#5a6bb0", "#5d7d2a", "#9a5b4a"]
 MARKERS = "osDvP^X*"
 DASHES = [(3, 2), (7, 3), (9, 3, 2, 3), (5, 2, 1, 2)]
 CALIBRATED = "DGC-"
@@ -45,7 +45,7 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
     """Of every row of all tables, by name."""
     rows, bases = _rows(results)
     families = {row: _family(row, rows, bases) for row in rows}
-    further = iter(FURTHER * len(rows))
+    further = _further(families.values())
     hues: dict[str, str] = {}
     counts: dict[tuple[str, bool], int] = {}
     found = {}
@@ -58,6 +58,13 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
         marker = MARKERS[(number if in_pair else list(hues).index(family)) % len(MARKERS)]
         found[row] = _style(hues[family], FRAMES.get(family), solid, in_pair, number, marker)
     return found
+
+
+def _further(families: Iterable[str]) -> Iterator[str]:
+    """Hues for methods that have none of their own: first those that no other method has."""
+    named = set(families)
+    free = [hue for name, hue in HUES.items() if name not in named and name not in FRAMES]
+    return cycle(free or [hue for name, hue in HUES.items() if name not in FRAMES])
 
 
 def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
