@@ -268,9 +268,10 @@ def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expan
 def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:
     results = results_of(half_done)
     other = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="other")))
-    found = write_figures([results, other], styles([results]), tmp_path)
-    assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(list(tmp_path.iterdir())) == 2 * len(KINDS)
-    assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in tmp_path.iterdir())
+    found = write_figures([results, other], styles([results]), tmp_path / "figures")
+    files = list((tmp_path / "figures").iterdir())
+    assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(files) == 2 * len(KINDS)
+    assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
 
 
 def test_latex_is_well_formed(half_done: Expansion, tmp_path: Path) -> None:

@@ -17,10 +17,8 @@ from experiments.results import Results
 
 FOLDER = Path(__file__).resolve().parent / "static"
 SCRIPTS = ("plot.js", "charts.js", "filters.js", "page.js")
-ALL_NONE_PAIRS = (
-    '<p class="all"><button type="button" data-choose="all">all</button><button type="button" data-choose="none">none'
-    '</button><button type="button" data-choose="pair">pairs only</button></p>'
-)
+ALL_NONE = '<button type="button" data-choose="all">all</button><button type="button" data-choose="none">none</button>'
+PAIRS_ONLY = '<button type="button" data-choose="pair">pairs only</button>'
 escape = html.escape
 
 
@@ -75,7 +73,7 @@ def _colours(looks: dict[str, Style]) -> str:
     def block(kind: str) -> str:
         return "".join(f"--m{i}:{getattr(style, kind)};" for i, style in enumerate(looks.values()))
 
-    schemes = f":root{{{block('light')}}}\n@media (prefers-color-scheme:dark){{:root{{{block('dark')}}}}}\n"
+    schemes = f":root{{{block('light')}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{block('dark')}}}}}\n"
     filled = {True: "border:2px solid var(--m{0})", False: "background:var(--m{0})"}
     keys = [filled[look.dash is not None].format(i) for i, look in enumerate(looks.values())]
     return schemes + "".join(f".k{i}{{{rule}}}\n" for i, rule in enumerate(keys))
@@ -90,7 +88,8 @@ def _filters(data: dict[str, Any]) -> str:
             values.sort(key=lambda value: (not value.isdecimal(), int(value) if value.isdecimal() else 0, value))
         parts.append(_choices(kind, title, {value: value for value in values}, ""))
     methods = {str(i): method["name"] for i, method in enumerate(data["methods"])}
-    return "".join([*parts, _choices("method", "Method", methods, ALL_NONE_PAIRS)])
+    buttons = ALL_NONE + (PAIRS_ONLY if any(method["pair"] for method in data["methods"]) else "")
+    return "".join([*parts, _choices("method", "Method", methods, f'<p class="all">{buttons}</p>')])
 
 
 def _choices(kind: str, title: str, values: dict[str, str], before: str) -> str:

@@ -58,7 +58,7 @@ def scale_notice(results: Sequence[Results]) -> str:
             for verdict, (sign, words) in LEGEND.items()
         )
         head = "<strong>Difference to the paper, ours − the paper’s</strong>"
-        parts.append(f'<div class="notice">{head}<ul class="legend">{entries}</ul></div>')
+        parts.append(f'<div class="notice meaning">{head}<ul class="legend">{entries}</ul></div>')
     return "".join(parts)
 
 

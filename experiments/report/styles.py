@@ -30,6 +30,7 @@ FRAMES = {"SGD": (1, 3), "Joint": (8, 2, 1, 2)}  # and their dashes
 MARKERS = "osDvP^X*"
 DASHES = [(3, 2), (7, 3), (9, 3, 2, 3), (5, 2, 1, 2)]
 CALIBRATED = "DGC-"
+TURN = 0.05  # of the circle of hues
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,10 @@ def _style(hue: str, dash: tuple[int, ...] | None, solid: bool, in_pair: bool, n
 
 
 def _shade(colour: str, lightness: float, number: int) -> str:
-    """The hue at a lightness that reads on the background, and a little lighter or darker for each further variant."""
+    """The hue at a lightness that reads on the background; each further variant is lighter or darker, and turned."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
-    step = 0.12 * ((number + 1) // 2) * (1 if number % 2 else -1)
-    shaded = colorsys.hls_to_rgb(hue, min(0.85, max(0.2, lightness + step)), saturation)
+    step = (0.0, 0.12, -0.1)[number % 3]
+    turned = (hue + TURN * (number // 2)) % 1
+    shaded = colorsys.hls_to_rgb(turned, min(0.85, max(0.2, lightness + step)), saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in shaded)

@@ -171,6 +171,9 @@ const mean = (values) => {
 };
 const number = (value) => (value === null || value === undefined ? "–" : decimals(value));
 
+const measured = (kind) => (table) => cellsOf(table).some((c) => (
+  c.gradients && Object.keys(ESTIMATES).some((name) => c.gradients[`${name}_${kind}`])));
+
 /** A dataset with several buffers, of which something was stored. */
 const hasMemory = (table) => table.columns.some((c) => table.columns.filter((d) => d.dataset === c.dataset && d.buffer !== c.buffer).length)
   && cellsOf(table).some((c) => c.memory && c.faia);
@@ -194,11 +197,11 @@ const KINDS = {
     caption: "Memory is that of the buffer's images, a byte for each value, and with calibration that of its vectors, 4 bytes for each parameter; logits and copies of the network that a method keeps are not in it. Dotted lines store nothing.",
   },
   gradients: {
-    title: "Gradient error", has: (t) => cellsOf(t).some((c) => c.gradients), draw: gradients("error"),
+    title: "Gradient error", has: measured("error"), draw: gradients("error"),
     caption: "‖estimate − true‖ / ‖true‖, where true is the gradient over all past data: mean over seeds, over training steps. At 1 an estimate is as far off as none at all.",
   },
   cosine: {
-    title: "Gradient cosine", has: (t) => cellsOf(t).some((c) => c.gradients), draw: gradients("cosine"),
+    title: "Gradient cosine", has: measured("cosine"), draw: gradients("cosine"),
     caption: "Cosine between an estimate and the gradient over all past data: mean over seeds, over training steps.",
   },
 };

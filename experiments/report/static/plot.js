@@ -86,7 +86,7 @@ const lastIndex = (series) => series.y.findLastIndex((v) => v !== null && v !== 
  */
 function lineChart(series, options) {
   const {width, height, compact} = options;
-  const gutter = options.direct ? Math.min(230, 24 + 6.6 * Math.max(...series.map((s) => s.name.length))) : 14;
+  const gutter = options.direct ? Math.min(width * 0.34, 26 + 6.8 * Math.max(...series.map((s) => s.name.length))) : 14;
   const box = {left: compact ? 34 : 52, right: width - gutter, top: 10, bottom: height - (compact ? 24 : 40)};
   const [xLow, xHigh] = extent(series.map((s) => s.x));
   let [yLow, yHigh] = extent(series.map((s) => s.y));
@@ -122,7 +122,7 @@ function axes(picture, box, x, y, [xLow, xHigh], [yLow, yHigh], options) {
     picture.append(shape("line", {class: "level", x1: box.left, x2: box.right, y1: y(options.level), y2: y(options.level)}));
   }
   picture.append(shape("line", {class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom}));
-  const room = Math.max(2, Math.floor((box.right - box.left) / (compact ? 55 : 75)));
+  const room = Math.max(2, Math.floor((box.right - box.left) / (options.whole ? 36 : compact ? 55 : 75)));
   let places = options.log ? logTicks(xLow, xHigh) : ticks(xLow, xHigh, options.whole ? Math.min(room, xHigh - xLow) : room);
   if (options.log && places.length > room) places = places.filter((v) => /^1(e|0|$)|^0\.0*1$/.test(String(v)));
   if (options.log && places.length < 2) places = [xLow, xHigh];
