@@ -2,7 +2,6 @@
 // The kinds of figures. Each says whether a table has it, what it chooses between, and what is drawn of a choice:
 // {node, head, rows, series}, the numbers being shown as a table on request.
 
-const PERCENT = "%";
 const BANDS = 6;  // more of them hide each other, and are shown only of the line that is pointed at
 const ESTIMATES = {
   batch: {name: "one replay batch", colour: "var(--soft)", dash: [1, 3], width: 1.3},
@@ -39,18 +38,20 @@ function overSteps(view) {
   const found = shownCells(view, (c) => c.loss);
   const series = found.map((m) => ({...look(m), x: m.cell.steps, y: m.cell.loss, width: Math.min(1.8, m.width)}));
   const marks = found.map((m) => m.cell.starts || []).reduce((a, b) => (b.length > a.length ? b : a), []);
-  const rows = series.map((s) => [s.name, number(s.y[0]), number(s.y[lastIndex(s)]), number(Math.min(...s.y.filter((v) => v !== null)))]);
+  const lowest = (s) => Math.min(...s.y.filter((v) => v !== null));
+  const rows = series.map((s) => [s.name, number(s.y[0]), number(s.y[lastIndex(s)]), number(lowest(s))]);
   const options = {xLabel: "training step (dotted: a new task)", yLabel: "training loss", marks, zero: true};
   return lines(view, series, options, ["Method", "first", "last", "lowest"], rows);
 }
 
 function overMemory(view) {
   const {table} = view;
-  const chosen = table.columns.map((c, i) => ({...c, i})).filter((c) => c.dataset === view.dataset && view.columns.has(c.i));
+  const numbers = table.columns.map((c, i) => (c.dataset === view.dataset && view.columns.has(i) ? i : null));
+  const chosen = numbers.filter((i) => i !== null);
   const series = [], flat = [], rows = [];
   table.rows.forEach((method, row) => {
     if (!view.methods.has(method)) return;
-    const cells = chosen.map((c) => table.cells[row][c.i]).filter((c) => c !== null).map((c) => DATA.cells[c]);
+    const cells = chosen.map((i) => table.cells[row][i]).filter((c) => c !== null).map((c) => DATA.cells[c]);
     const points = cells.filter((c) => c.faia && c.memory).sort((a, b) => a.memory - b.memory);
     const made = {...look({method, ...DATA.methods[method]}), points: true};
     if (points.length) {
@@ -69,7 +70,8 @@ function overMemory(view) {
       rows.push([s.name, "none", number(s.value)]);
     }
   }
-  return lines(view, series, {xLabel: "memory in MB", yLabel: "FAIA in %", log: true}, ["Method", "Memory", "FAIA"], rows);
+  const options = {xLabel: "memory in MB", yLabel: "FAIA in %", log: true};
+  return lines(view, series, options, ["Method", "Memory", "FAIA"], rows);
 }
 
 function lines(view, series, options, head, rows) {
@@ -85,15 +87,17 @@ function lines(view, series, options, head, rows) {
 
 /** For who does not see the lines: where each of them ends, from the highest down. */
 function summary(series) {
-  const ends = series.map((s) => [s.name, s.y[lastIndex(s)]]).filter(([, v]) => v !== undefined).sort((a, b) => b[1] - a[1]);
+  const ends = series.map((s) => [s.name, s.y[lastIndex(s)]]).filter(([, value]) => value !== undefined);
+  ends.sort((a, b) => b[1] - a[1]);
   return "At the end: " + ends.map(([name, value]) => `${name} ${decimals(value)}`).join("; ") + ".";
 }
 
 function keys(series) {
   const list = element("ul", {class: "keys"});
   for (const s of series) {
-    const sample = {x1: 0, x2: 22, y1: 5, y2: 5, stroke: s.colour, "stroke-width": 2.5, "stroke-dasharray": s.dash ? s.dash.join(" ") : null};
-    list.append(element("li", {}, shape("svg", {width: 22, height: 10, "aria-hidden": "true"}, shape("line", sample)), s.name));
+    const stroke = {stroke: s.colour, "stroke-width": 2.5, "stroke-dasharray": s.dash ? s.dash.join(" ") : null};
+    const sample = shape("line", {x1: 0, x2: 22, y1: 5, y2: 5, ...stroke});
+    list.append(element("li", {}, shape("svg", {width: 22, height: 10, "aria-hidden": "true"}, sample), s.name));
   }
   return list;
 }
@@ -122,26 +126,30 @@ function matrices(view) {
 function heatmap(m) {
   const {matrix} = m.cell, tasks = matrix.length, size = 200, side = size / tasks;
   const last = matrix[tasks - 1].map((v, j) => `task ${j + 1} ${number(v)}`).join(", ");
-  const picture = shape("svg", {viewBox: `-16 -4 ${size + 20} ${size + 22}`, role: "img", "aria-label": `${m.name}, after the last task: ${last}.`});
+  const label = `${m.name}, after the last task: ${last}.`;
+  const picture = shape("svg", {viewBox: `-16 -4 ${size + 20} ${size + 22}`, role: "img", "aria-label": label});
   matrix.forEach((row, i) => row.forEach((value, j) => {
     if (value === null) return;
     const tile = {x: j * side, y: i * side, width: side - 1, height: side - 1, rx: 1.5, fill: colourOf(value)};
-    picture.append(shape("rect", tile, shape("title", {}, `after task ${i + 1}, on task ${j + 1}: ${number(value)} ${PERCENT}`)));
+    const words = `after task ${i + 1}, on task ${j + 1}: ${number(value)} %`;
+    picture.append(shape("rect", tile, shape("title", {}, words)));
     if (tasks <= 6) {
       const place = {"text-anchor": "middle", style: `fill:${value > 60 ? "#000" : "#fff"};font-size:10px`};
       picture.append(text((j + 0.5) * side, (i + 0.5) * side + 3.5, Math.round(value), place));
     }
   }));
   for (let k = 0; k < tasks; k += tasks > 10 ? 5 : 1) {
-    picture.append(text((k + 0.5) * side, size + 12, k + 1, {class: "tick", "text-anchor": "middle", style: "font-size:9px"}));
-    picture.append(text(-5, (k + 0.5) * side + 3, k + 1, {class: "tick", "text-anchor": "end", style: "font-size:9px"}));
+    const middle = (k + 0.5) * side, tick = {class: "tick", style: "font-size:9px"};
+    picture.append(text(middle, size + 12, k + 1, {...tick, "text-anchor": "middle"}));
+    picture.append(text(-5, middle + 3, k + 1, {...tick, "text-anchor": "end"}));
   }
   return picture;
 }
 
 function scaleOfColours() {
   const stops = Array.from({length: 11}, (_, k) => colourOf(10 * k)).join(",");
-  return element("p", {class: "colours"}, "0 %", element("i", {style: `background:linear-gradient(90deg,${stops})`}), "100 %");
+  const ramp = element("i", {style: `background:linear-gradient(90deg,${stops})`});
+  return element("p", {class: "colours"}, "0 %", ramp, "100 %");
 }
 
 const gradients = (kind) => (view) => {
@@ -150,9 +158,10 @@ const gradients = (kind) => (view) => {
   const rows = [], columns = wide ? Math.max(1, Math.floor((view.width + 14) / 294)) : 1;
   const width = Math.floor((view.width - 14 * (columns - 1)) / columns);
   for (const m of found) {
-    const at = m.cell.gradients.at, parts = m.cell.gradients.task;
-    const series = Object.entries(ESTIMATES).filter(([name]) => m.cell.gradients[`${name}_${kind}`]).map(([name, style]) => (
-      {...style, x: at, y: m.cell.gradients[`${name}_${kind}`], parts}));
+    const values = m.cell.gradients;
+    const known = Object.entries(ESTIMATES).filter(([name]) => values[`${name}_${kind}`]);
+    const series = known.map(([name, style]) => (
+      {...style, x: values.at, y: values[`${name}_${kind}`], parts: values.task}));
     if (!series.length) continue;
     const label = `${m.name}. ${summary(series)}`;
     const options = {width, height: 190, compact: true, marks: m.cell.starts, label};
@@ -175,14 +184,18 @@ const measured = (kind) => (table) => cellsOf(table).some((c) => (
   c.gradients && Object.keys(ESTIMATES).some((name) => c.gradients[`${name}_${kind}`])));
 
 /** A dataset with several buffers, of which something was stored. */
-const hasMemory = (table) => table.columns.some((c) => table.columns.filter((d) => d.dataset === c.dataset && d.buffer !== c.buffer).length)
-  && cellsOf(table).some((c) => c.memory && c.faia);
+function hasMemory(table) {
+  const {columns} = table;
+  const several = columns.some((c) => columns.some((d) => d.dataset === c.dataset && d.buffer !== c.buffer));
+  return several && cellsOf(table).some((c) => c.memory && c.faia);
+}
 
 // A table that is named after a kind shows it first.
 const KINDS = {
   accuracy: {
     title: "Accuracy over tasks", has: (t) => cellsOf(t).some((c) => c.aa), draw: overTasks,
-    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds, shaded ± one standard error. Dashed: the base of a pair; solid: with calibration; dotted: what frames the table.",
+    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds, shaded ± one "
+      + "standard error. Broken lines: bases of pairs, and what frames the table; solid: with calibration, or not in a pair.",
   },
   matrices: {
     title: "Accuracy matrices", has: (t) => cellsOf(t).some((c) => c.matrix), draw: matrices,
@@ -190,15 +203,19 @@ const KINDS = {
   },
   loss: {
     title: "Training loss", has: (t) => cellsOf(t).some((c) => c.loss), draw: overSteps,
-    caption: "The loss that a method minimises, replay included, in means over equal parts of each task and over seeds. Losses of different methods have different terms.",
+    caption: "The loss that a method minimises, replay included, in means over equal parts of each task and over "
+      + "seeds. Losses of different methods have different terms.",
   },
   memory: {
     title: "FAIA against memory", has: hasMemory, draw: overMemory, byDataset: true,
-    caption: "Memory is that of the buffer's images, a byte for each value, and with calibration that of its vectors, 4 bytes for each parameter; logits and copies of the network that a method keeps are not in it. Dotted lines store nothing.",
+    caption: "Memory is that of the buffer's images, a byte for each value, and with calibration that of its vectors, "
+      + "4 bytes for each parameter; logits and copies of the network that a method keeps are not in it. A horizontal "
+      + "line stores nothing.",
   },
   gradients: {
     title: "Gradient error", has: measured("error"), draw: gradients("error"),
-    caption: "‖estimate − true‖ / ‖true‖, where true is the gradient over all past data: mean over seeds, over training steps. At 1 an estimate is as far off as none at all.",
+    caption: "‖estimate − true‖ / ‖true‖, where true is the gradient over all past data: mean over seeds, over "
+      + "training steps. At 1 an estimate is as far off as none at all.",
   },
   cosine: {
     title: "Gradient cosine", has: measured("cosine"), draw: gradients("cosine"),

@@ -13,9 +13,11 @@ class Chart {
   }
 
   build() {
-    const controls = element("div", {class: "controls", role: "group", "aria-label": `Figures of ${this.table.heading}`});
+    const label = `Figures of ${this.table.heading}`;
+    const controls = element("div", {class: "controls", role: "group", "aria-label": label});
     this.buttons = this.kinds.map(([name, kind]) => {
-      const button = element("button", {type: "button", "data-kind": name, "aria-pressed": name === this.kind}, kind.title);
+      const state = {"data-kind": name, "aria-pressed": name === this.kind};
+      const button = element("button", {type: "button", ...state}, kind.title);
       button.addEventListener("click", () => { this.kind = name; this.redraw(); });
       return button;
     });
@@ -78,10 +80,13 @@ class Chart {
   content() {
     if (!this.drawn) return element("p", {class: "empty"}, "None of the methods shown has it in this column.");
     if (!this.asTable) return this.drawn.node;
-    const cells = (list, name, scope) => list.map((value, i) => element(i ? name : "th", i && !scope ? {} : {scope: scope ?? "row"}, String(value)));
-    const head = element("thead", {}, element("tr", {}, ...cells(this.drawn.head, "th", "col")));
-    const body = element("tbody", {}, ...this.drawn.rows.map((row) => element("tr", {}, ...cells(row, "td"))));
-    return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers of the figure"}, element("table", {}, head, body));
+    const row = ([first, ...rest], scope) => element("tr", {}, element("th", {scope}, first), ...rest.map((value) => (
+      scope === "col" ? element("th", {scope}, value) : element("td", {}, String(value)))));
+    const head = element("thead", {}, row(this.drawn.head, "col"));
+    const body = element("tbody", {}, ...this.drawn.rows.map((values) => row(values, "row")));
+    const table = element("table", {}, element("caption", {class: "unseen"}, "Numbers of the figure"), head, body);
+    const region = {tabindex: "0", role: "region", "aria-label": "Numbers of the figure"};
+    return element("div", {class: "scroll", ...region}, table);
   }
 
   /** The line next to the pointer stands out, and says what it is. */

@@ -25,20 +25,23 @@ function ticks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= raw * 0.999);
   const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(+(k * step).toPrecision(12));
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) {
+    found.push(+(k * step).toPrecision(12));
+  }
   return found;
 }
 
 function logTicks(low, high) {
   const found = [];
   for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) {
-    for (const f of [1, 2, 5]) if (f * 10 ** e >= low && f * 10 ** e <= high) found.push(+(f * 10 ** e).toPrecision(3));
+    found.push(...[1, 2, 5].map((f) => +(f * 10 ** e).toPrecision(3)));
   }
-  return found;
+  return found.filter((value) => value >= low && value <= high);
 }
 
 const decimals = (value) => (Math.abs(value) >= 100 ? value.toFixed(1) : value.toFixed(2));
-const shortened = (value) => (Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(4)}k` : String(+value.toPrecision(4)));
+const shortened = (value) => (
+  Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(4)}k` : String(+value.toPrecision(4)));
 
 /** Moves labels apart that are closer than `gap`, keeping their order and staying between two limits. */
 function spread(labels, low, high, gap) {
@@ -51,9 +54,8 @@ function spread(labels, low, high, gap) {
 }
 
 function extent(lists) {
-  let low = Infinity, high = -Infinity;
-  for (const list of lists) for (const v of list) if (v !== null && v !== undefined) { low = Math.min(low, v); high = Math.max(high, v); }
-  return [low, high];
+  const values = lists.flat().filter((v) => v !== null && v !== undefined);
+  return [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
 }
 
 /** A path through the points, broken where a value is missing or the series begins anew. */
@@ -100,9 +102,11 @@ function lineChart(series, options) {
   const inset = options.whole || options.log ? 12 : 0;
   const x = (v) => box.left + inset + ((scaled(v) - scaled(xLow)) / span) * (box.right - box.left - 2 * inset);
   const y = (v) => box.bottom - ((v - yLow) / (yHigh - yLow)) * (box.bottom - box.top);
-  const picture = shape("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label});
+  const size = {width, height, viewBox: `0 0 ${width} ${height}`};
+  const picture = shape("svg", {...size, role: "img", "aria-label": options.label});
   axes(picture, box, x, y, [xLow, xHigh], [yLow, yHigh], options);
-  const order = series.map((s, number) => [s, number]).sort((a, b) => !!a[0].dash - !!b[0].dash);  // broken lines on top
+  // Broken lines on top: what is below them shows.
+  const order = series.map((s, number) => [s, number]).sort((a, b) => !!a[0].dash - !!b[0].dash);
   for (const [s, number] of order) picture.append(line(s, number, x, y));
   if (options.direct) endLabels(picture, series, x, y, box);
   picture.places = series.map((s) => s.x.map((at, i) => (s.y[i] === null ? null : [x(at), y(s.y[i])])));
@@ -116,14 +120,17 @@ function axes(picture, box, x, y, [xLow, xHigh], [yLow, yHigh], options) {
     picture.append(text(box.left - 7, y(value) + 4, shortened(value), {class: "tick", "text-anchor": "end"}));
   }
   for (const value of options.marks || []) {
-    picture.append(shape("line", {class: "grid", "stroke-dasharray": "2 3", x1: x(value), x2: x(value), y1: box.top, y2: box.bottom}));
+    const upright = {x1: x(value), x2: x(value), y1: box.top, y2: box.bottom};
+    picture.append(shape("line", {class: "grid", "stroke-dasharray": "2 3", ...upright}));
   }
   if (options.level !== undefined) {
-    picture.append(shape("line", {class: "level", x1: box.left, x2: box.right, y1: y(options.level), y2: y(options.level)}));
+    const level = y(options.level);
+    picture.append(shape("line", {class: "level", x1: box.left, x2: box.right, y1: level, y2: level}));
   }
   picture.append(shape("line", {class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom}));
   const room = Math.max(2, Math.floor((box.right - box.left) / (options.whole ? 36 : compact ? 55 : 75)));
-  let places = options.log ? logTicks(xLow, xHigh) : ticks(xLow, xHigh, options.whole ? Math.min(room, xHigh - xLow) : room);
+  const wanted = options.whole ? Math.min(room, xHigh - xLow) : room;
+  let places = options.log ? logTicks(xLow, xHigh) : ticks(xLow, xHigh, wanted);
   if (options.log && places.length > room) places = places.filter((v) => /^1(e|0|$)|^0\.0*1$/.test(String(v)));
   if (options.log && places.length < 2) places = [xLow, xHigh];
   if (options.whole) places = places.filter(Number.isInteger);
@@ -131,9 +138,9 @@ function axes(picture, box, x, y, [xLow, xHigh], [yLow, yHigh], options) {
     picture.append(text(x(value), box.bottom + 16, shortened(value), {class: "tick", "text-anchor": "middle"}));
   }
   if (compact) return;
-  picture.append(text((box.left + box.right) / 2, box.bottom + 34, options.xLabel, {class: "name", "text-anchor": "middle"}));
-  const middle = (box.top + box.bottom) / 2;
-  picture.append(text(13, middle, options.yLabel, {class: "name", "text-anchor": "middle", transform: `rotate(-90 13 ${middle})`}));
+  const middle = (box.top + box.bottom) / 2, name = {class: "name", "text-anchor": "middle"};
+  picture.append(text((box.left + box.right) / 2, box.bottom + 34, options.xLabel, name));
+  picture.append(text(13, middle, options.yLabel, {...name, transform: `rotate(-90 13 ${middle})`}));
 }
 
 function line(s, number, x, y) {
@@ -141,7 +148,8 @@ function line(s, number, x, y) {
   const area = band(s, x, y);
   if (area) group.append(shape("path", {class: s.faint ? "band faint" : "band", d: area, fill: "currentColor"}));
   const dash = s.dash ? s.dash.join(" ") : null;
-  group.append(shape("path", {class: "line", d: path(s, x, y), stroke: "currentColor", "stroke-width": s.width, "stroke-dasharray": dash}));
+  const stroke = {stroke: "currentColor", "stroke-width": s.width, "stroke-dasharray": dash};
+  group.append(shape("path", {class: "line", d: path(s, x, y), ...stroke}));
   if (s.points) {
     s.x.forEach((at, i) => {
       if (s.y[i] !== null) group.append(shape("circle", {cx: x(at), cy: y(s.y[i]), r: 2.6, fill: "currentColor"}));
