@@ -5,6 +5,7 @@ python reproduce.py plan faia --profile smoke
 python reproduce.py run faia --profile smoke --jobs 2
 python reproduce.py status faia --profile smoke
 python reproduce.py table faia --profile smoke
+python reproduce.py report all --profile smoke --output DIR
 python reproduce.py run --grid FILE.yaml
 """
 
@@ -46,7 +47,8 @@ def parser() -> ArgumentParser:
     run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
     status = commands.add_parser("status", help="what is done, running, failed and waiting (of the last `run`)")
     table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
-    for command in (plan, run, status, table):
+    report = commands.add_parser("report", help="a page for browsers, Markdown, LaTeX and figures of all results")
+    for command in (plan, run, status, table, report):
         _selection(command)
     for command in (plan, run):
         command.add_argument("--jobs", type=number(int, 1), default=1, help="runs at a time on each device")
@@ -59,6 +61,8 @@ def parser() -> ArgumentParser:
     status.add_argument("--watch", action="store_true", help=f"show it anew every {WATCH_SECONDS} s until all is done")
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
     table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
+    report.add_argument("--output", type=Path, metavar="DIR", required=True, help="write the report there")
+    report.add_argument("--from", dest="stored", type=Path, metavar="FILE", help="a results.json instead of runs")
     return top
 
 
@@ -217,7 +221,26 @@ def show_table(args: Namespace) -> int:
     return 0
 
 
-COMMANDS = {"list": show_list, "plan": show_plan, "run": run, "status": show_status, "table": show_table}
+def make_report(args: Namespace) -> int:
+    from experiments.report.write import write_report
+    from experiments.results import read_results
+    from experiments.stored import read_stored
+
+    if args.stored and any(getattr(args, name) for name in CHOICE):
+        raise UsageError("--from is about all that is in the file; leave out tables and what narrows them down")
+    write_report(read_stored(args.stored) if args.stored else read_results(selected(args), curves=True), args.output)
+    say(f"{args.output / 'index.html'}")
+    return 0
+
+
+COMMANDS = {
+    "list": show_list,
+    "plan": show_plan,
+    "run": run,
+    "status": show_status,
+    "table": show_table,
+    "report": make_report,
+}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from typing import Any
 
 from experiments.grid import Flags, Grid
 from utils.errors import UsageError
+
+FOLDERS = re.compile(r"(?<![\w.])/([^\s'\"]*/)?(?=[\w.])")  # results name no places of the machine that they come from
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def expand(grid: Grid, places: list[str]) -> Expansion:
                 if not grid.lenient:
                     where = f"row {row!r}" + (f", column {column!r}" if column else "")
                     raise UsageError(f"{grid.name}: {where}: {error}") from None
-                expansion.unavailable[row, column] = str(error).partition("; ")[0]
+                expansion.unavailable[row, column] = FOLDERS.sub("", str(error).partition("; ")[0])
     return expansion
 
 

@@ -66,9 +66,11 @@ class Grid:
     rows: dict[str, Row]
     seeds: tuple[int, ...]
     metrics: list[str]
-    # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; the scale of the
-    # numbers, by name and in words; what is to be known about them; the paper's own (metric → row → column).
+    # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
+    # it; the scale of the numbers, by name and in words; what is to be known about them; the paper's own numbers
+    # (metric → row → column).
     lenient: bool = False
+    place: str = ""
     profile: str = ""
     conditions: str = ""
     notes: list[str] = field(default_factory=list)

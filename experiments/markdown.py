@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.cells import Expansion, merged_flags
-from experiments.results import Results
-from experiments.statistics import Difference
+from experiments.cells import Expansion
+from experiments.results import UNDEFINED, Results
+from experiments.statistics import Difference, Summary
 
-UNDEFINED = "–"
-NOT_AVAILABLE = "not available"
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
 
 
@@ -42,27 +40,32 @@ def _table(results: Results, metric: str) -> str:
 
 
 def _cell(results: Results, row: str, column: str, metric: str) -> str:
-    if (row, column) in results.expansion.unavailable:
-        return NOT_AVAILABLE
-    if merged_flags(results.grid, row, column) is None:
-        return ""
-    summary = results.summary(row, column, metric)
-    if summary.mean is None:
-        return UNDEFINED
+    gap = results.gap(row, column, metric)
+    return " ".join(number_parts(results.summary(row, column, metric))) if gap is None else gap
+
+
+def number_parts(summary: Summary) -> tuple[str, str, str]:
+    """Mean, ± standard error and (number of seeds) of one run or more."""
     error = UNDEFINED if summary.se is None else f"{summary.se:.2f}"
-    return f"{summary.mean:.2f} ± {error} ({summary.n})"
+    return f"{summary.mean:.2f}", f"± {error}", f"({summary.n})"
 
 
 def _pairs(results: Results, metric: str) -> str:
-    lines = []
-    for row, spec in results.grid.rows.items():
-        differences = [results.difference(row, column, metric) for column in results.grid.columns]
-        if any(d is not None and d.summary.n for d in differences):
-            lines.append([f"{row} − ({spec.against})", *map(_difference, differences)])
+    lines = [[name, *map(difference_text, found)] for name, found in pairs(results, metric).items()]
     return table(["", *(column or metric for column in results.grid.columns)], lines) if lines else ""
 
 
-def _difference(difference: Difference | None) -> str:
+def pairs(results: Results, metric: str) -> dict[str, list[Difference | None]]:
+    """The differences of the paired rows that have any, by column."""
+    found = {}
+    for row, spec in results.grid.rows.items():
+        differences = [results.difference(row, column, metric) for column in results.grid.columns]
+        if any(d is not None and d.summary.n for d in differences):
+            found[f"{row} − ({spec.against})"] = differences
+    return found
+
+
+def difference_text(difference: Difference | None) -> str:
     if difference is None or difference.summary.mean is None:
         return UNDEFINED
     mean, n = f"{difference.summary.mean:+.2f}", difference.summary.n

@@ -9,8 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.curves import read_curves
+
 Record = dict[str, Any]
 KEPT = "model dataset seed config_hash class_il task_il test n_tasks steps parameters stored_bytes".split()
+ACCURACY_DIGITS = 3
 TIMED_TASKS = 3  # the paper's table of training times has the first three
 
 
@@ -20,26 +23,32 @@ def read_summary(path: Path) -> Record | None:
     return summary if isinstance(summary, dict) and isinstance(summary.get("class_il"), dict) else None
 
 
-def read_record(path: Path, args: Namespace) -> Record | None:
-    """The record of the run in a directory, begun with `args`; None if it is not finished. It names no paths."""
+def read_record(path: Path, args: Namespace, curves: bool = False) -> Record | None:
+    """The record of the run in a directory, begun with `args`; None if it is not finished. It names no paths.
+
+    With `curves` it has the loss and the errors of gradients over the steps, for which the whole log is read.
+    """
     summary = read_summary(path)
     if summary is None:
         return None
     record = {name: summary[name] for name in KEPT if name in summary}
-    record["average_accuracy"] = _average_accuracy(path)
+    record |= _accuracies(path)
     if hasattr(args, "buffer_size"):
-        # The images alone, a byte for each value; what methods store beside them is small, logits apart.
-        record |= {"buffer_size": args.buffer_size, "buffer_bytes": args.buffer_size * args.input_size}
+        record["buffer_size"] = args.buffer_size
+    if curves:
+        record |= read_curves(path / "metrics.jsonl")
     return record | {"timing": read_timing(path), "environment": read_json(path / "environment.json")}
 
 
-def _average_accuracy(path: Path) -> list[float | None]:
-    """AA_t, Class-IL, after each task t."""
+def _accuracies(path: Path) -> Record:
+    """AA_t, Class-IL, after each task t; and the matrix that it is the mean of, up to its diagonal."""
     from utils.loggers import plain
     from utils.metrics import average_accuracy
     from utils.results import read_accuracy
 
-    return plain(average_accuracy(read_accuracy(path / "accuracy.csv")[0]))
+    matrix = read_accuracy(path / "accuracy.csv")[0]
+    lower = [[round(float(value), ACCURACY_DIGITS) for value in row[: k + 1]] for k, row in enumerate(matrix)]
+    return {"average_accuracy": plain(average_accuracy(matrix)), "accuracy": plain(lower)}
 
 
 def read_timing(path: Path) -> Record | None:

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import Cell, Expansion
-from experiments.grid import Grid
+from experiments.cells import Cell, Expansion, merged_flags
+from experiments.grid import Flags, Grid
 from experiments.records import METRICS, Record, read_record
 from experiments.statistics import Difference, Summary, paired_difference, summarise
 from utils.files import atomic_write_text
 from utils.loggers import plain
+
+UNDEFINED = "–"  # the runs are there, and do not have it
+MISSING = "missing"  # no run is finished
+NOT_AVAILABLE = "not available"
+ABSENT = ""  # the grid has no such cell
+COLUMN_FLAGS = ("dataset", "buffer_size")
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,16 @@ class Results:
                 values[seed] = value
         return values
 
+    def gap(self, row: str, column: str, metric: str) -> str | None:
+        """What stands in a cell that has no number; None if it has one."""
+        if (row, column) in self.expansion.unavailable:
+            return NOT_AVAILABLE
+        if merged_flags(self.grid, row, column) is None:
+            return ABSENT
+        if not any((row, column, seed) in self.records for seed in self.grid.seeds):
+            return MISSING
+        return None if self.by_seed(row, column, metric) else UNDEFINED
+
     def summary(self, row: str, column: str, metric: str) -> Summary:
         return summarise(list(self.by_seed(row, column, metric).values()))
 
@@ -50,13 +66,13 @@ class Results:
         return paired_difference(self.by_seed(row, column, metric), self.by_seed(against, column, metric))
 
 
-def read_results(expansions: Iterable[Expansion]) -> list[Results]:
-    """Each run is read once, however many cells share it."""
+def read_results(expansions: Iterable[Expansion], curves: bool = False) -> list[Results]:
+    """Each run is read once, however many cells share it; with `curves` its log, too."""
     known: dict[Path, Record | None] = {}
 
     def record(cell: Cell) -> Record | None:
         if cell.path not in known:
-            known[cell.path] = read_record(cell.path, cell.args)
+            known[cell.path] = read_record(cell.path, cell.args, curves)
         return known[cell.path]
 
     results = []
@@ -102,6 +118,8 @@ def _described(results: Results) -> dict[str, Any]:
     return {
         "name": grid.name,
         "title": grid.title,
+        "place": grid.place,
+        "profile": grid.profile,
         "conditions": grid.conditions,
         "notes": grid.notes,
         "metrics": grid.metrics,
@@ -109,6 +127,8 @@ def _described(results: Results) -> dict[str, Any]:
         "columns": list(grid.columns),
         "seeds": list(grid.seeds),
         "against": {row: spec.against for row, spec in grid.rows.items() if spec.against is not None},
+        "column_flags": {column: column_flags(grid, column) for column in grid.columns},
+        "absent": [[row, c] for row in grid.rows for c in grid.columns if merged_flags(grid, row, c) is None],
         "unavailable": [[*place, reason] for place, reason in results.expansion.unavailable.items()],
         "paper": {
             metric: {
@@ -117,6 +137,12 @@ def _described(results: Results) -> dict[str, Any]:
             for metric, rows in grid.paper.items()
         },
     }
+
+
+def column_flags(grid: Grid, column: str) -> Flags:
+    """What a column is about, as far as it is the same in all rows."""
+    flags = grid.flags | grid.columns[column]
+    return {name: flags[name] for name in COLUMN_FLAGS if flags.get(name) is not None}
 
 
 def _csv(results: Sequence[Results]) -> str:

@@ -73,6 +73,7 @@ def load_table(name: str, profile_name: str) -> Grid:
         name,
         content,
         lenient=True,
+        place=table["place"],
         profile=profile_name,
         conditions=f"Profile {profile_name}: {profile['title']}.",
         notes=table.get("notes", []),
@@ -129,9 +130,12 @@ def _paper_row(cells: list[Any]) -> list[PaperValue]:
     for cell in cells:
         if cell == SAME:
             values.append(values[-1])
-            continue
-        text = cell if isinstance(cell, str) else f"{cell:.2f}"
-        match = PAPER_VALUE.fullmatch(text)
-        assert match, cell
-        values.append(PaperValue(text, float(match[1]), float(match[2]) if match[2] else None))
+        else:
+            values.append(paper_value(cell if isinstance(cell, str) else f"{cell:.2f}"))
     return values
+
+
+def paper_value(text: str) -> PaperValue:
+    match = PAPER_VALUE.fullmatch(text)
+    assert match, text
+    return PaperValue(text, float(match[1]), float(match[2]) if match[2] else None)

@@ -1,0 +1,42 @@
+"""The files of a report, all below one directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.markdown import markdown, table
+from experiments.report.agreement import at_paper_scale
+from experiments.report.conditions import conditions
+from experiments.report.figures import write_figures
+from experiments.report.latex import document, latex
+from experiments.report.layout import slug
+from experiments.report.page import page
+from experiments.report.styles import styles
+from experiments.results import Results, write_results
+from utils.files import atomic_write_text
+
+ORIENTATION = "The scale is not the paper's: its numbers stand beside ours for orientation only."
+
+
+def write_report(results: Sequence[Results], directory: Path) -> None:
+    """`index.html`, `report.md`, `latex/`, `figures/`, and `results.json` with all that they are made of."""
+    figures = write_figures(results, styles(results), directory / "figures")
+    texts = {
+        "index.html": page(results),
+        "report.md": report_markdown(results, figures),
+        "latex/report.tex": document(results),
+    }
+    texts |= {f"latex/{slug(result.grid.name)}.tex": latex(result) for result in results}
+    for name, text in texts.items():
+        atomic_write_text(directory / name, text, flag="--output")
+    write_results(results, directory)
+
+
+def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]]) -> str:
+    """`figures`: for each table the names of its files by title."""
+    parts = [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
+    for result, drawn in zip(results, figures, strict=True):
+        parts += [markdown(result), *(f"![{title}](figures/{name}.png)" for title, name in drawn.items())]
+    rows = [[name, text] for name, text in conditions(results).items()]
+    return "\n\n".join([*parts, "## Conditions", table(["", ""], rows)]) + "\n"

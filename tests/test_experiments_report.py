@@ -1,0 +1,301 @@
+"""Reports of runs that were written by hand: what they say, in every form, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_helpers import DIGITS, expanded, finish
+from helpers import ROOT
+from report_helpers import Page, made_up_results
+
+import reproduce
+from experiments.cells import Expansion
+from experiments.curves import LOSS_POINTS, read_curves
+from experiments.grid import PaperValue
+from experiments.markdown import markdown
+from experiments.report.aggregate import aggregated
+from experiments.report.agreement import agreement
+from experiments.report.figures import write_figures
+from experiments.report.latex import document, escape, latex
+from experiments.report.page import page
+from experiments.report.styles import styles
+from experiments.report.write import write_report
+from experiments.results import Results, read_results
+from experiments.statistics import Summary
+from experiments.stored import read_stored
+
+ROWS = {
+    "ER": {"model": "er"},
+    "DGC-ER": {"model": "dgc_er", "against": "ER"},
+    "SGD": {"model": "sgd", "buffer_size": None},
+    "Small": {"model": "er", "buffer_size": 10, "columns": {"digits, 60": None}},
+}
+PAPER = {"FAA": {"ER": {"digits, 50": PaperValue("61.08 ± 1.23", 61.08, 1.23)}}}
+NASTY = "<script>alert('1')</script> & \"50 %\" $x_1^2$ {\\} ~ # α θ̃ 中 | [1] *"
+
+
+@pytest.fixture
+def half_done(tmp_path: Path) -> Expansion:
+    """Two seeds of ER and DGC-ER, one of SGD, none in the other column; `Small` has no cell there."""
+    columns = {"digits, 50": {"buffer_size": 50}, "digits, 60": {"buffer_size": 60}}
+    expansion = expanded(
+        tmp_path, title="Half", flags=DIGITS, columns=columns, rows=ROWS, seeds=2, metrics=["FAA", "FAIA"]
+    )
+    cells = {(c.row, c.column, c.seed): c for c in expansion.cells}
+    finish(cells["ER", "digits, 50", 0], 90, (40, 60), cpu="A processor", torch="2.14.0", git_commit="abc" * 10)
+    finish(cells["ER", "digits, 50", 1], 90, (50, 60), cpu="A processor")
+    finish(cells["DGC-ER", "digits, 50", 0], 90, (42, 60), cpu="A processor")
+    finish(cells["DGC-ER", "digits, 50", 1], 90, (56, 60), cpu="A processor")
+    finish(cells["SGD", "digits, 60", 1], 90, (0, 90), cpu="A processor")
+    for cell in expansion.cells:
+        if cell.row == "DGC-ER" and cell.path.exists():
+            write_log(cell.path / "metrics.jsonl")
+    return expansion
+
+
+def write_log(path: Path) -> None:
+    measured = {"buffer_error": 0.51234567, "calibrated_error": None, "buffer_cosine": 0.9}
+    events = [
+        {"event": "train", "task": 1, "step": 3, "loss": [3.0, None, 1.0]},
+        {"event": "task_end", "task": 1, "step": 3},
+        {"event": "diagnostics", "task": 2, "step": 0, **measured},
+        {"event": "train", "task": 2, "step": 2, "loss": [2.0, 1.0]},
+    ]
+    lines = [json.dumps(event) for event in events]
+    path.write_text("\n".join([*lines[:2], '{"event": "tr', *lines[2:]]) + "\n")  # one line is damaged
+
+
+def results_of(expansion: Expansion, **of_the_grid: Any) -> Results:
+    (results,) = read_results([replace(expansion, grid=replace(expansion.grid, **of_the_grid))], curves=True)
+    return results
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """Of the rows of all Markdown tables."""
+    return [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+
+
+def tex_cells(text: str) -> list[list[str]]:
+    rows = [line.removesuffix(r"\\").split("&") for line in text.splitlines() if line.endswith(r"\\")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_every_form_has_the_numbers_of_the_records(half_done: Expansion) -> None:
+    """FAA of ER: 50 and 55; of DGC-ER: 51 and 58, so the differences are 1 and 3; t_{0.975,1} = 12.706."""
+    results = results_of(half_done, paper=PAPER)
+    shown = Page(page([results])).tables
+    assert shown[0][2] == ["ER", "52.50 ± 2.50 (2)paper 61.08 ± 1.23", "missing"]
+    assert shown[0][3] == ["DGC-ER", "54.50 ± 3.50 (2)", "missing"]
+    assert shown[1][2] == ["DGC-ER − ER", "+2.00 [-10.71, +14.71], p 0.3 (2)", "missing"]
+    assert shown[2][2][:2] == ["ER", "71.25 ± 1.25 (2)"]  # FAIA: (90 + 50)/2 and (90 + 55)/2
+    text = cells_of(markdown(results))
+    assert text[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "missing"]
+    lines = tex_cells(latex(results))
+    assert ["ER", r"52.50 $\pm$ 2.50 (2)", r"61.08 $\pm$ 1.23", r"\textit{missing}"] in lines
+    assert [r"DGC-ER $-$ (ER)", r"+2.00 {[}-10.71, +14.71{]}, p 0.3 (2)", "--"] in lines
+
+
+def test_what_has_no_number_is_told_apart(half_done: Expansion) -> None:
+    expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
+    numbers = Page(page([results_of(expansion)])).tables[0]
+    assert [row[1:] for row in numbers[4:]] == [
+        ["45.00 ± – (1) 1 missing", "45.00 ± – (1) 1 missing"],  # a run that both columns share
+        ["not available", "not in the grid"],
+    ]
+    text = latex(results_of(expansion))
+    assert r"Small & \textit{not available} &  \\" in text
+    undefined = results_of(half_done, metrics=["FWT"])
+    assert Page(page([undefined])).tables[0][2][1:] == ["–", "missing"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "verdict"),
+    [
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 52.8, 1.0), "agrees"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 52.9, 1.0), "lower"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 47.1, 1.0), "higher"),
+        (Summary(1, 50.0, None, None), PaperValue("", 50.0, 1.0), "untold"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 50.0, None), "untold"),
+    ],
+)
+def test_agreement_is_two_standard_errors_of_the_difference(ours: Summary, paper: PaperValue, verdict: str) -> None:
+    found = agreement(ours, paper)
+    assert found is not None and found.verdict == verdict
+    assert agreement(Summary(0, None, None, None), paper) is None
+
+
+def test_colours_are_for_the_papers_scale_alone(half_done: Expansion) -> None:
+    def verdicts(shown: Page) -> list[str | None]:
+        return [a["class"] for _, a in shown.elements if "verdict" in (a.get("class") or "") and "title" in a]
+
+    reduced = Page(page([results_of(half_done, paper=PAPER, profile="reduced")]))
+    assert (
+        verdicts(reduced) == [] and "orientation only" in reduced.text and "Difference to the paper" not in reduced.text
+    )
+    exact = Page(page([results_of(half_done, paper=PAPER, profile="paper")]))
+    assert verdicts(exact) == ["verdict lower"] and "orientation only" not in exact.text
+    assert exact.tables[0][2][1] == "52.50 ± 2.50 (2)paper 61.08 ± 1.23 ▼ -8.58 (lower)"
+    assert all(sign in exact.text.partition("Contents")[0] for sign in "✓▲▼·")  # the legend
+    without = Page(page([results_of(half_done)]))
+    assert "orientation" not in without.text and verdicts(without) == []
+
+
+def test_what_comes_from_files_is_text_and_nothing_else(half_done: Expansion) -> None:
+    grid = half_done.grid
+    rows = {NASTY if row == "ER" else row: replace(spec, against=None) for row, spec in grid.rows.items()}
+    results = results_of(half_done, title=NASTY, notes=[NASTY], conditions=NASTY, rows=rows, profile="paper")
+    text = page([results])
+    shown = Page(text)
+    assert "alert('1')" not in re.sub(r'<script id="data".*?</script>', "", text, flags=re.S)
+    assert text.count("<script") == text.count("</script") == 2
+    assert shown.data["methods"][0]["name"] == NASTY and shown.data["tables"][0]["heading"] == NASTY
+    assert shown.tables[0][2][0] == NASTY and shown.text.count(NASTY) >= 5
+    assert NASTY.replace("|", "\\|") in markdown(results)
+    escaped = escape(NASTY)
+    assert r"\textless{}script" in escaped and r"$\alpha$ $\tilde{\theta}$ {[}U+4E2D{]}" in escaped
+    assert not re.search(r"(?<!\\)[&%#]", escaped)
+
+
+def test_a_character_that_engines_lack_is_named() -> None:
+    assert (
+        escape("中") == "{[}U+4E2D{]}" and escape("Γ' θ̃ é Ω Α") == r"$\Gamma$' $\tilde{\theta}$ é $\Omega$ $\mathrm{A}$"
+    )
+
+
+def test_the_report_is_complete_and_says_nothing_about_the_machine(
+    half_done: Expansion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "whose-machine")
+    monkeypatch.setattr(platform, "node", lambda: "whose-machine")
+    where = ["--grid", str(tmp_path / "grid.yaml"), "--base_path", str(tmp_path / "data")]
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(["report", *where, "--output", str(tmp_path / "out")])
+    assert not ended.value.code and capsys.readouterr().out.strip() == str(tmp_path / "out" / "index.html")
+    files = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    figures = {f"figures/grid-{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg")}
+    tables = {"latex/grid.tex", "latex/report.tex"}
+    assert files == {"index.html", "report.md", "results.json", "results.csv"} | tables | figures
+    for path in (tmp_path / "out").rglob("*.*"):
+        content = path.read_bytes().decode("utf-8", errors="replace")
+        assert not any(word in content for word in (str(tmp_path), "whose-machine", "/home/")), path
+    shown = Page((tmp_path / "out" / "index.html").read_text())
+    facts = dict(shown.tables[-1])
+    assert facts["CPU"] == "A processor" and facts["Versions"] == "torch 2.14.0" and facts["Finished"] == "2024-05-01"
+    assert facts["Commit"] == "abcabcabcabc" and facts["Runs"] == "5"
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| Commit" in text and "(figures/grid-accuracy.png)" in text
+
+
+KINDS = ("accuracy", "matrices", "loss", "memory", "gradients")
+
+
+def test_a_report_is_made_again_from_its_raw_results(half_done: Expansion, tmp_path: Path) -> None:
+    expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
+    results = results_of(expansion, paper=PAPER, profile="paper", place="Table 1", conditions="Profile paper: big.")
+    write_report([results], tmp_path / "once")
+    write_report(read_stored(tmp_path / "once" / "results.json"), tmp_path / "twice")
+    for path in (tmp_path / "once").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "twice" / path.relative_to(tmp_path / "once")).read_bytes(), path
+
+
+def test_results_from_before_there_were_reports_are_understood() -> None:
+    (tuning,) = read_stored(ROOT / "docs" / "results" / "dgc_tuning" / "results.json")
+    tables = Page(page([tuning])).tables
+    assert tables[0][1] == ["ER, filled at task ends", "19.14 ± – (1)"]
+    assert ["released, α 0.05, m 4", "missing"] in tables[0]
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"tables": [{}], "runs": [], "environments": []}'])
+def test_a_file_that_is_no_result_is_one_line(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    arguments = ["report", "--from", str(tmp_path / "results.json"), "--output", str(tmp_path / "out")]
+    for extra in ([], ["faia"]):
+        with pytest.raises(SystemExit) as ended:
+            reproduce.main([*arguments, *extra])
+        assert ended.value.code == 2 and not (tmp_path / "out").exists()
+        error = capsys.readouterr().err
+        assert error.startswith("error: --from") and error.count("\n") == 1
+
+
+def test_curves_are_thinned_out(tmp_path: Path) -> None:
+    write_log(tmp_path / "metrics.jsonl")
+    assert read_curves(tmp_path / "metrics.jsonl") == {
+        "task_steps": [3, 2],
+        "loss": [[3.0, None, 1.0], [2.0, 1.0]],
+        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]},
+    }
+    events = [{"event": "train", "task": task, "loss": [float(v) for v in range(1000)]} for task in (1, 2)]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, events)))
+    first, second = read_curves(tmp_path / "long.jsonl")["loss"]
+    assert len(first) == len(second) == LOSS_POINTS // 2 and first[0] == 7.5  # the mean of 0 to 15
+    assert sum(first) / len(first) == pytest.approx(499.5, rel=0.01)
+    assert read_curves(tmp_path / "nowhere.jsonl") == {}
+
+
+def test_cells_are_means_over_seeds(half_done: Expansion) -> None:
+    results = results_of(half_done)
+    records = [results.records["DGC-ER", "digits, 50", seed] for seed in (0, 1)]
+    cell = aggregated(records)
+    assert cell.matrix == [[90.0], [49.0, 60.0]] and [s.mean for s in cell.average_accuracy] == [90.0, 54.5]
+    assert cell.loss == ([0.5, 1.5, 2.5, 3.5, 4.5], [3.0, None, 1.0, 2.0, 1.0]) and cell.task_starts == [0, 3]
+    assert cell.gradients["buffer_error"] == [0.5123] and cell.faia is not None and cell.faia.mean == 72.25
+    assert cell.memory == 5678
+    without = [{name: value for name, value in record.items() if name != "stored_bytes"} for record in records]
+    assert aggregated(without).memory is None and aggregated([without[0], records[1]]).memory == 5678
+
+
+def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expansion) -> None:
+    looks = styles([results_of(half_done)])
+    assert looks["ER"].light == looks["DGC-ER"].light and looks["ER"].dash and looks["DGC-ER"].dash is None
+    assert len({looks[row].light for row in ("ER", "SGD", "Small")}) == 3
+    (alone,) = [replace(half_done.grid, rows={"DGC-ER": half_done.grid.rows["DGC-ER"]})]
+    assert styles([results_of(replace(half_done, grid=alone))])["DGC-ER"].light == looks["DGC-ER"].light
+
+
+def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done)
+    other = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="other")))
+    found = write_figures([results, other], styles([results]), tmp_path / "figures")
+    files = list((tmp_path / "figures").iterdir())
+    assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(files) == 2 * len(KINDS)
+    assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
+
+
+def test_latex_is_well_formed(half_done: Expansion, tmp_path: Path) -> None:
+    grid = half_done.grid
+    rows = {f"{row} {NASTY}": replace(spec, against=None) for row, spec in grid.rows.items()}
+    nasty = results_of(half_done, title=NASTY, rows=rows, columns={**grid.columns, NASTY: {}}, name="nasty grid")
+    for results in (nasty, results_of(half_done, paper=PAPER), made_up_results(4, 2, 2, 2)):
+        text = latex(results)
+        assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\toprule") == text.count(r"\bottomrule")
+        for tabular in re.findall(r"\\begin{tabular}.*?\\end{tabular}", text, re.S):
+            (letters,) = re.findall(r"{(l?r+)}", tabular)
+            for row in [line for line in tabular.splitlines() if line.endswith(r"\\")]:
+                spans = [int(n) for n in re.findall(r"\\multicolumn{(\d+)}", row)]
+                assert len(re.findall(r"(?<!\\)&", row)) + 1 + sum(spans) - len(spans) == len(letters), row
+        name = re.search(r"\\input{(.*)}", document([results]))
+        assert name is not None and " " not in name[1]
+        (tmp_path / name[1]).write_text(text)
+        (tmp_path / "report.tex").write_text(document([results]))
+        if shutil.which("pdflatex"):
+            command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+            assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_reasons_name_no_folders(tmp_path: Path) -> None:
+    from experiments.cells import FOLDERS
+
+    assert FOLDERS.sub("", f"{tmp_path}/models/x.yaml: key 1/2") == "x.yaml: key 1/2"
