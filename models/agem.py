@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.utils.agem_projection import project_gradients
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import make_buffer
+from models.utils.rehearsal import make_buffer, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 
 
@@ -80,7 +80,7 @@ class Agem(ContinualModel):
         return self.args.agem_per_task or share + (self.current_task < rest)
 
     def end_task(self, dataset: Any) -> None:
-        images = dataset.train_loader.dataset
+        images = training_set(dataset)
         order = torch.randperm(len(images), generator=self.dataset.streams["agem"])
         rows = order[: self.images_to_store()].to(images.targets.device)
         if len(rows):

@@ -295,9 +295,18 @@ def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None
     assert issubclass(models.get_model_class(args), DgcMixin) and args.dgc_estimator == "sampled"
 
 
-def test_dgc_needs_a_buffer_of_rows(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"dgc_hal would need a utils\.buffer\.Buffer in self\.buffer"):
-        run(tmp_path, *flags_of("hal"), "--dgc", "1", model="hal")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("hal", r"would need a utils\.buffer\.Buffer in self\.buffer, which is a utils\.ring_buffer\.RingBuffer"),
+        ("der", "dgc_der: DGC corrects the cross-entropy of replayed images, but its base stores no labels with them"),
+        ("fdr", "dgc_fdr: .* stores no labels with them"),  # it fills its buffer at the end of a task
+        ("gdumb", "dgc_gdumb: .* makes no step of its optimizer in `observe`"),
+    ],
+)
+def test_dgc_needs_a_buffer_of_labelled_images_and_steps(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=reason):
+        run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", model=name)
 
 
 def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:

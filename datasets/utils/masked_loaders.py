@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from datasets.utils.held_out import draw_held_out
 from utils.conf import create_seeded_dataloader
+from utils.exemplars import concatenate, in_form_of
 from utils.random_streams import RandomStreams
 from utils.rng_state import HostGenerators
 
@@ -26,7 +27,7 @@ class MammothDatasetWrapper(Dataset):
     per item, or one per image of the full set, where `indexes` are the places of the items.
     """
 
-    OWN = frozenset({"dataset", "train", "indexes", "extra_return_fields", "num_times_iterated", "written"})
+    OWN = frozenset({"dataset", "train", "indexes", "extra_return_fields", "num_times_iterated", "n_own", "written"})
     dataset: Any
     data: Any  # of the dataset
     targets: Any
@@ -36,6 +37,7 @@ class MammothDatasetWrapper(Dataset):
         self.indexes = np.arange(len(dataset.targets))
         self.extra_return_fields: tuple[str, ...] = ()
         self.num_times_iterated = 0
+        self.n_own = len(dataset.targets)  # items before those that a method of ours has appended
         self.written: set[str] = set()  # attributes that a method has set, see `edits`
 
     def __getattr__(self, name: str) -> Any:
@@ -69,6 +71,7 @@ class MammothDatasetWrapper(Dataset):
         """Forget all items but those of a mask."""
         self.data, self.targets = _select(self.data, mask), _select(self.targets, mask)
         self.indexes = self.indexes[mask]
+        self.n_own = len(self)
 
     # -- for methods of ours, and for checkpoints ------------------------------------------------------------------
 
@@ -77,6 +80,14 @@ class MammothDatasetWrapper(Dataset):
         chosen = range(len(self))[rows] if isinstance(rows, slice) else rows.tolist()
         with HostGenerators(0):
             return torch.stack([self[row][2] for row in chosen])
+
+    def append(self, images: Tensor, labels: Tensor) -> None:
+        """Train on these images in [0, 1], NCHW, as well (exemplars of earlier tasks), until `drop_appended`."""
+        self.data = concatenate(self.data, in_form_of(self.data, images))
+        self.targets = torch.cat((torch.as_tensor(self.targets), labels.cpu()))
+
+    def drop_appended(self) -> None:
+        self.data, self.targets = self.data[: self.n_own], self.targets[: self.n_own]
 
     def edits(self) -> dict[str, Any]:
         """What a method has put into attributes since the loader was made."""
@@ -128,7 +139,7 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
 def _wrap(dataset: Any, train: bool) -> MammothDatasetWrapper:
     """Around a copy: the images are shared, but the caller's object is left as it is."""
     wrapper = MammothDatasetWrapper(copy.copy(dataset), train)
-    wrapper.targets = np.array(wrapper.targets, dtype=np.int64)
+    wrapper.targets = torch.as_tensor(wrapper.targets).to(torch.int64, copy=True).numpy()
     return wrapper
 
 
