@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from datasets.utils.held_out import draw_held_out
+from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from utils.conf import create_seeded_dataloader
 from utils.exemplars import concatenate, in_form_of
 from utils.random_streams import RandomStreams
@@ -127,9 +128,14 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
     if setting.class_order is not None:
         for split in (train, test):
             split.targets = np.array(setting.class_order)[split.targets]
+    if some_wrong(args):
+        train.add_extra_return_field("true_labels", train.targets)
+        train.targets = noisy_labels(torch.from_numpy(train.targets), setting.N_CLASSES, args).numpy()
     tests = [_part(test, setting, k) for k in (range(setting.n_eval_tasks) if args.joint else [task])]
     if not args.joint:
         train = _part(train, setting, task)
+    if some_unlabelled(args):
+        _unlabel(train, args)
     loaders = [_loader(args, split) for split in (train, *tests)]
     setting.train_loader = loaders[0]
     setting.test_loaders += loaders[1:]
@@ -163,6 +169,15 @@ def _part(split: MammothDatasetWrapper, setting: Any, task: int) -> MammothDatas
         first, last = setting.eval_offsets(task)
         part.keep((split.targets >= first) & (split.targets < last))
     return part
+
+
+def _unlabel(train: MammothDatasetWrapper, args: Namespace) -> None:
+    """Images without a label are for methods that can do something with them."""
+    mask = labelled(torch.from_numpy(train.targets), args).numpy()
+    if args.takes_unlabelled:
+        train.targets = np.where(mask, train.targets, UNLABELLED)
+    else:
+        train.keep(mask)
 
 
 def _loader(args: Namespace, split: MammothDatasetWrapper) -> DataLoader:

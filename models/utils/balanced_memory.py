@@ -15,9 +15,7 @@ def require_own_classes(model: Any) -> None:
     """Tasks that share their classes have no old ones, of which images could be kept."""
     dataset = model.dataset
     if dataset.shares_classes:
-        raise UsageError(
-            f"{model.NAME} needs tasks with classes of their own, but {dataset.NAME} is {dataset.SETTING}"
-        )
+        raise UsageError(f"{model.NAME} needs tasks with classes of their own, but {dataset.NAME} is {dataset.SETTING}")
 
 
 def keep_first_of_each(buffer: Buffer, n_classes: int, quota: int) -> None:
