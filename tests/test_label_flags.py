@@ -67,6 +67,14 @@ def test_the_true_labels_reach_observe(monkeypatch: pytest.MonkeyPatch, tmp_path
         seen.clear()
 
 
+def test_exemplars_without_true_labels_are_refused(tmp_path: Path) -> None:
+    flags = ("--noise_rate", "0.2", "--buffer_size", "20", "--n_epochs", "1")
+    with pytest.raises(UsageError, match="exemplars can't join a training set that gives true_labels"):
+        run(tmp_path, *flags, model="icarl")
+    summary, _, _ = run(tmp_path / "er", *flags, model="er")
+    assert summary["n_tasks"] == 5
+
+
 @pytest.mark.parametrize("flags", DATASETS)
 @pytest.mark.parametrize("flag", ["--label_perc", "--lpc"])
 def test_only_a_part_of_the_images_has_labels(flag: str, flags: list[str]) -> None:
