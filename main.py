@@ -22,14 +22,24 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     from backbone import get_backbone
     from datasets import get_dataset
     from models import get_model
-    from utils.conf import base_path, get_checkpoint_path, get_device, set_random_seed, use_deterministic_kernels
+    from utils.conf import (
+        allow_waiting_without_cuda,
+        base_path,
+        get_checkpoint_path,
+        get_device,
+        set_random_seed,
+        use_deterministic_kernels,
+    )
     from utils.optimization import optimise
+    from utils.results import git_commit
     from utils.run_config import freeze
 
     args.device = get_device(args.device)
+    args.conf_git_hash = git_commit()  # for models that read it
     freeze(args)
     base_path(args.base_path)  # for code that asks without `args`
     get_checkpoint_path(args.checkpoint_path)
+    allow_waiting_without_cuda()
     set_random_seed(args.seed)
     if args.deterministic:
         use_deterministic_kernels()

@@ -110,6 +110,12 @@ def resnet18(num_classes: int, num_filters: int = 64, in_channels: int = 3) -> R
     return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, num_filters, in_channels)
 
 
+@register_backbone("resnet34")
+def resnet34(num_classes: int, num_filters: int = 64, in_channels: int = 3) -> ResNet:
+    """ResNet-34 for small images (21.3 M parameters at 64 filters)."""
+    return ResNet(BasicBlock, [3, 4, 6, 3], num_classes, num_filters, in_channels)
+
+
 @register_backbone("reduced-resnet18")
 def reduced_resnet18(num_classes: int, in_channels: int = 3) -> ResNet:
     """ResNet-18 of 20 filters (1.1 M parameters), common in online continual learning."""

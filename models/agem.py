@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.agem_projection import project_gradients
-from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import make_buffer
+from models.utils.averaged_gem import AveragedGem
+from models.utils.rehearsal import training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 
 
-class Agem(ContinualModel):
+class Agem(AveragedGem):
     """Averaged Gradient Episodic Memory (Chaudhry et al. 2019).
 
         g = ∇CE(B),  h = ∇CE(R);  step along g if ⟨g, h⟩ ≥ 0, else along g − (⟨g, h⟩ / ⟨h, h⟩) · h
@@ -49,38 +48,13 @@ class Agem(ContinualModel):
                 f"--agem_per_task {args.agem_per_task}: the memory holds only --buffer_size {args.buffer_size} images"
             )
 
-    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = make_buffer(args, self.device, self.dataset)
-
-    def observe(
-        self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
-    ) -> dict[str, Tensor]:
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        loss_replay = torch.zeros((), device=self.device)
-        if not self.buffer.is_empty():
-            images, targets = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.replay_transform(), device=self.device
-            )
-            loss_replay = self.loss(self.net(images), targets)
-            parameters = [p for p in self.net.parameters() if p.requires_grad]
-            # Not through `.grad`, which holds g: neither gradient is copied.
-            project_gradients(parameters, list(torch.autograd.grad(loss_replay, parameters, allow_unused=True)))
-        self.opt.step()
-        return {"loss": loss.detach(), "loss_replay": loss_replay.detach()}
-
-    def replay_transform(self) -> Any:
-        return self.transform
-
     def images_to_store(self) -> int:
         """Of the current task. What M/T leaves over goes to the first tasks, one each."""
         share, rest = divmod(self.args.buffer_size, self.n_tasks)
         return self.args.agem_per_task or share + (self.current_task < rest)
 
     def end_task(self, dataset: Any) -> None:
-        images = dataset.train_loader.dataset
+        images = training_set(dataset)
         order = torch.randperm(len(images), generator=self.dataset.streams["agem"])
         rows = order[: self.images_to_store()].to(images.targets.device)
         if len(rows):

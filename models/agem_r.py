@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from models.agem import Agem
+from models.utils.averaged_gem import AveragedGem
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
 
 
-class AgemR(Agem):
+class AgemR(AveragedGem):
     """A-GEM (Chaudhry et al. 2019) with a memory that is a reservoir of the stream, filled at each step.
 
     The step is A-GEM's. So h is the gradient on a sample of everything seen so far, the current task included.
@@ -32,10 +32,6 @@ class AgemR(Agem):
         )
         return parser
 
-    @classmethod
-    def check_args(cls, args: Any) -> None:
-        """Nothing to refuse: A-GEM's conditions are about its memory."""
-
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
     ) -> dict[str, Tensor]:
@@ -45,6 +41,3 @@ class AgemR(Agem):
 
     def replay_transform(self) -> Any:
         return None if self.args.agem_raw else self.transform
-
-    def end_task(self, dataset: Any) -> None:
-        """Nothing is stored here: the reservoir has met every image."""

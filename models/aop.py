@@ -19,6 +19,7 @@ from models.utils.aop_projector import (
 )
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, number
+from utils.errors import UsageError
 
 
 class Aop(ContinualModel):
@@ -69,6 +70,10 @@ class Aop(ContinualModel):
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
+        if self.dataset.SETTING == "general-continual" and not args.task_free:
+            raise UsageError(
+                f"aop can't know how many steps {self.dataset.NAME} has; use --task_free 1 --aop_horizon STEPS"
+            )
         layers = projected_layers(self.net)
         self.roots = {name: identity_root(layer) for name, layer in layers.items()}  # S of Q = S Sᵀ
         weights = {layer.weight for layer in layers.values()}

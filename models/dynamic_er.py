@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.expandable_net import ExpandableNet, align_new_classes
 from models.utils.herding import append_exemplars, refill_by_herding
-from models.utils.rehearsal import make_buffer
+from models.utils.rehearsal import make_buffer, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
 
@@ -57,6 +58,7 @@ class DynamicEr(ContinualModel):
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(ExpandableNet(backbone), loss, args, transform, dataset)
+        require_own_classes(self)
         self.buffer = make_buffer(args, self.device, self.dataset)
 
     def get_parameters(self) -> Any:
@@ -105,4 +107,4 @@ class DynamicEr(ContinualModel):
             refill_by_herding(self.buffer, images, range(past, seen), quota, self._features_of)
 
     def _features_of(self, images: Tensor) -> Tensor:
-        return self.net(self.dataset.get_batch_transform(augment=False)(images), returnt="features")
+        return self.net(to_input(images, self.dataset.get_batch_transform(augment=False)), returnt="features")

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import add_replay_args, check_replay_args, join_replay, make_buffer, offer_task
+from models.utils.rehearsal import (
+    add_replay_args,
+    check_replay_args,
+    join_replay,
+    make_buffer,
+    offer_task,
+    training_set,
+)
 from utils.args import ArgumentParser, choice
 
 
@@ -61,10 +68,10 @@ class Er(ContinualModel):
 
     def past_share(self) -> float:
         """(t−1)/t, by images where tasks differ in size (Remark 3.1)."""
-        return self.past_images / (self.past_images + len(self.dataset.train_loader.dataset))
+        return self.past_images / (self.past_images + len(training_set(self.dataset)))
 
     def end_task(self, dataset: Any) -> None:
         if self.args.buffer_fill == "task_end":
             offer_task(self.buffer, dataset)
         if self.args.replay_weight == "tasks":
-            self.past_images += len(dataset.train_loader.dataset)
+            self.past_images += len(training_set(dataset))

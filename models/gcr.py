@@ -11,9 +11,8 @@ from torch import Tensor
 from models.utils.continual_model import ContinualModel
 from models.utils.gcr_memory import CandidateReservoir, Examples, choose, join
 from models.utils.gcr_selection import logit_gradients, select
-from models.utils.rehearsal import make_buffer
+from models.utils.rehearsal import make_buffer, to_input, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
-from utils.augmentations import to_unit_float
 from utils.modes import network_mode
 
 CHUNK = 256  # images per forward pass at the end of a task
@@ -69,7 +68,9 @@ class Gcr(ContinualModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = make_buffer(args, self.device, self.dataset)  # the coreset; `task_labels` are its blocks
         self.weights = torch.ones(args.buffer_size, device=self.device)
-        self.candidates = CandidateReservoir(args.candidate_size, self.device, self.dataset.streams["gcr"])
+        self.candidates = CandidateReservoir(
+            args.candidate_size, self.device, self.dataset.streams["gcr"], self.dataset.image_dtype
+        )
         self.past_presented = 0  # images of finished tasks, once for each time that they were shown
 
     # -- a step ------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Gcr(ContinualModel):
             blocks[self.current_task] = self._select(pool, size - sum(len(block.labels) for block in blocks.values()))
         self._store(blocks)
         # A task that another run has trained (`--start_from`) counts as if it had been trained here.
-        elsewhere = self.args.n_epochs * len(dataset.train_loader.dataset)
+        elsewhere = self.args.n_epochs * len(training_set(dataset))
         self.past_presented += self.candidates.num_seen_examples or elsewhere
         self.candidates.empty()
 
@@ -172,10 +173,10 @@ class Gcr(ContinualModel):
 
     @torch.no_grad()
     def _outputs_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Of 8-bit images, in eval mode."""
-        transform = getattr(self, "normalization_transform", to_unit_float)
+        """Of images as they are stored, in eval mode."""
+        transform = getattr(self, "normalization_transform", None)
         with network_mode(self.net, training=False):
-            parts = [self.net(transform(x), returnt="both") for x in images.split(CHUNK)]
+            parts = [self.net(to_input(x, transform), returnt="both") for x in images.split(CHUNK)]
         outputs, features = zip(*parts, strict=True)
         return torch.cat(outputs), torch.cat(features)
 

@@ -51,7 +51,11 @@ class Gss(ContinualModel):
         super().__init__(backbone, loss, args, transform, dataset)
         streams = self.dataset.streams
         self.buffer = ScoredBuffer(
-            args.buffer_size, self.device, generator=streams["buffer"], image_dtype=torch.uint8, draws=streams["gss"]
+            args.buffer_size,
+            self.device,
+            generator=streams["buffer"],
+            image_dtype=self.dataset.image_dtype,
+            draws=streams["gss"],
         )
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:

@@ -81,7 +81,7 @@ class Hal(ContinualModel):
             owner, enough = (f"each of the {tasks} tasks", 2 * tasks) if ring else ("the memory", 2)
             raise UsageError(f"--buffer_size {size} leaves {owner} less than two images; use at least {enough}")
         if ring:
-            return RingMemory(size, tasks, self.device, self.dataset.streams["buffer"])
+            return RingMemory(size, tasks, self.device, self.dataset.streams["buffer"], self.dataset.image_dtype)
         return make_buffer(self.args, self.device, self.dataset)
 
     # -- a step ------------------------------------------------------------------------------------------------

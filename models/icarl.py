@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.herding import append_exemplars, compute_features, refill_by_herding
-from models.utils.rehearsal import make_buffer
+from models.utils.rehearsal import make_buffer, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
 from utils.errors import UsageError
 from utils.modes import network_mode
@@ -55,6 +56,7 @@ class ICarl(ContinualModel):
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
+        require_own_classes(self)
         if args.buffer_size < self.num_classes:
             raise UsageError(
                 f"--buffer_size {args.buffer_size}: icarl keeps an exemplar of each class, and {self.dataset.NAME} has "
@@ -99,7 +101,7 @@ class ICarl(ContinualModel):
         self.n_herded = seen
 
     def _features_of(self, images: Tensor) -> Tensor:
-        return self.net(self.normalization_transform(images), returnt="features")
+        return self.net(to_input(images, getattr(self, "normalization_transform", None)), returnt="features")
 
     # -- prediction --------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
 from models.utils.dgc_mixin import Batch, Vector, accumulate
-from models.utils.rehearsal import make_buffer, offer_task
+from models.utils.rehearsal import make_buffer, offer_task, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
-from utils.augmentations import to_device
+from utils.augmentations import apply_transform, to_device
 from utils.batch_norm import bn_track_stats
 from utils.modes import network_mode
 
@@ -94,7 +94,7 @@ class Ssvrg(ContinualModel):
 
     def past_share(self) -> float:
         """(t−1)/t, by images."""
-        return self.past_images / (self.past_images + len(self.dataset.train_loader.dataset))
+        return self.past_images / (self.past_images + len(training_set(self.dataset)))
 
     def _correct_gradients(self, parts: Parts) -> None:
         """g(X;θ) − g(X;θ̃) + G(θ̃)."""
@@ -136,10 +136,10 @@ class Ssvrg(ContinualModel):
         return total
 
     def _task_batches(self) -> Iterator[Batch]:
-        task = self.dataset.train_loader.dataset
+        task = training_set(self.dataset)
         for rows in self._shuffled(len(task), self.args.batch_size):
             rows = to_device(rows, task.targets.device)
-            yield self.full_transform(task.batch(rows)), task.targets.index_select(0, rows)
+            yield apply_transform(task.batch(rows), self.full_transform), task.targets.index_select(0, rows)
 
     def _memory_batches(self) -> Iterator[Batch]:
         for rows in self._shuffled(len(self.buffer), self.args.minibatch_size):
@@ -153,4 +153,4 @@ class Ssvrg(ContinualModel):
 
     def end_task(self, dataset: Any) -> None:
         offer_task(self.buffer, dataset)
-        self.past_images += len(dataset.train_loader.dataset)
+        self.past_images += len(training_set(dataset))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.utils.balanced_memory import draw_balanced, keep_first_of_each
+from models.utils.balanced_memory import draw_balanced, keep_first_of_each, require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.rehearsal import compute_logits, make_buffer
 from models.utils.xder_losses import future_constraint, graft, past_constraint
@@ -62,6 +62,7 @@ class XDer(ContinualModel):
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
+        require_own_classes(self)
         data, streams = self.dataset, self.dataset.streams
         self.buffer = make_buffer(args, self.device, data)
         mean, std = data.MEAN or (0.0,) * data.CHANNELS, data.STD or (1.0,) * data.CHANNELS

@@ -10,7 +10,7 @@ from torch import nn
 
 from backbone.mammoth_backbone import MammothBackbone, num_flat_features, xavier
 from backbone.MNISTMLP import MNISTMLP, mnistmlp
-from backbone.ResNetBlock import ResNet, reduced_resnet18, resnet18
+from backbone.ResNetBlock import ResNet, reduced_resnet18, resnet18, resnet34
 
 
 def count(net: nn.Module) -> int:
@@ -37,6 +37,11 @@ def resnet18_size(filters: int, classes: int, channels: int = 3) -> int:
 def test_resnet18_has_the_papers_size(classes, size):
     assert resnet18_size(64, classes) == size
     assert count(resnet18(classes)) == size
+
+
+def test_resnet34_has_further_blocks_of_the_same_kind():
+    further = sum(n * block(width, width) for n, width in ((1, 64), (2, 128), (4, 256), (1, 512)))
+    assert count(resnet34(10)) == resnet18_size(64, 10) + further == 21_282_122
 
 
 def test_reduced_resnet18_and_mlp_sizes():

@@ -126,7 +126,7 @@ def test_precedence_parser_dataset_model_command_line(monkeypatch: pytest.Monkey
     assert (args.optim_mom, args.lr_scheduler, args.lr_milestones) == (0.0, "multisteplr", [35, 45])  # flag, dataset
     assert (args.lr, args.n_epochs, args.backbone) == (0.1, 50, "resnet18")  # model YAML, dataset class
     online = parse("--dataset", "seq-cifar100", "--dataset_config", "online")
-    assert (online.n_epochs, online.lr_scheduler) == (1, "none")  # dataset YAML over dataset class
+    assert (online.n_epochs, online.lr_scheduler) == (1, None)  # dataset YAML over dataset class
     preset = {"lr": 0.5, "n_epochs": 7, "optim_mom": 0.9}
     monkeypatch.setattr(models, "read_model_config", lambda *_: (dict(preset), "er.yaml"))
     args = parse("--dataset", "seq-cifar100", "--dataset_config", "online", "--lr", "0.03")
@@ -260,8 +260,10 @@ def test_flags_are_frozen() -> None:
         """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
         --ckpt_name --code_optimization --custom_class_order --dataset --dataset_config --debug_mode
         --deterministic --device --dgc --dgc_diagnostics --drop_last --enable_other_metrics --eval_epochs --fitting_mode
-        --help --inference_only --joint --list --loadcheck --lr --lr_milestones --lr_scheduler --model
-        --model_config --n_epochs --n_iters --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
+        --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
+        --list --loadcheck --lpc --lpt --lr --lr_milestones --lr_scheduler --model
+        --model_config --n_epochs --n_iters --noise_rate
+        --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
         --task_free_lr_restart --validation --wandb_entity --wandb_group --wandb_name --wandb_project

@@ -335,6 +335,70 @@ def test_a_stream_of_unknown_length_is_trained_once(tmp_path: Path) -> None:
     assert len(lines[0]["loss"]) == 9
 
 
+OURS = [name for name, entry in models.get_model_entries().items() if entry.module]
+SHARED = "needs tasks with classes of their own"
+STREAM = "one stream"
+REFUSED = {
+    "perm-patches": dict.fromkeys(("icarl", "xder", "dgc-xder", "dynamic-er", "dgc-dynamic-er"), SHARED)
+    | {"joint": "can't be merged"},
+    "gcl-patches": dict.fromkeys(("icarl", "xder", "dgc-xder", "dynamic-er", "dgc-dynamic-er"), SHARED)
+    | dict.fromkeys(("agem", "gcr", "ssvrg", "dgc-er", "dgc-derpp"), STREAM)
+    | {"joint": "can't be merged", "aop": "--aop_horizon"},
+}
+
+
+def command_of(dataset: str, name: str) -> list[str]:
+    flags = [] if name in ("sgd", "joint", "aop") else ["--buffer_size", "30"]
+    return [*on(dataset), *flags, "--lr", "0.05", "--n_epochs", "1"]
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("dataset", ["seq-patches", "grey-patches"])
+def test_our_methods_run_on_a_foreign_dataset(dataset: str, name: str, tmp_path: Path) -> None:
+    stop = [] if name == "joint" else ["--stop_after", "2"]
+    summary, model, _ = run(tmp_path, *command_of(dataset, name), *stop, model=name)
+    assert summary["n_tasks"] == (3 if name == "joint" else 2) and summary["class_il"]["FAA"] > 5
+    buffer = getattr(model, "buffer", None)
+    if buffer is not None:
+        assert buffer.examples.dtype == torch.float32 and 0 < len(buffer) <= 30
+        stored, *_ = buffer.get_all_data()
+        assert stored.min() >= 0 and stored.max() <= 1 and stored.std() > 0.05
+
+
+@pytest.mark.parametrize(("dataset", "name"), [(dataset, name) for dataset in REFUSED for name in REFUSED[dataset]])
+def test_our_methods_refuse_in_one_line_what_they_cannot_do(dataset: str, name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=REFUSED[dataset][name]) as caught:
+        run(tmp_path, *command_of(dataset, name), model=name)
+    assert "\n" not in str(caught.value)
+
+
+def test_exemplars_join_a_foreign_training_set_and_leave_it_again() -> None:
+    for name in ("seq-patches", "grey-patches"):
+        wrapper = make(name).get_data_loaders()[0].dataset
+        before, images = wrapper.data.copy() if name == "seq-patches" else wrapper.data.clone(), wrapper.batch(slice(3))
+        wrapper.append(images, torch.tensor([5, 4, 3]))
+        assert len(wrapper) == 83 and wrapper.targets[80:].tolist() == [5, 4, 3] and wrapper[81][1] == 4
+        assert torch.equal(wrapper.batch(slice(80, 83)), images)
+        wrapper.drop_appended()
+        assert np.array_equal(wrapper.data, before) and len(wrapper.targets) == 80
+
+
+def test_exemplars_that_do_not_fit_are_reported() -> None:
+    wrapper = make("seq-patches").get_data_loaders()[0].dataset
+    with pytest.raises(UserError, match=r"exemplars of shape .*the dataset changes the size"):
+        wrapper.append(torch.zeros(1, 3, 9, 9), torch.tensor([0]))
+    wrapper.data = ["a.png"] * 80
+    with pytest.raises(UserError, match="images are a list, no array"):
+        wrapper.append(torch.zeros(1, 3, 8, 8), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("name", ["dgc-er", "aop"])
+def test_a_stream_is_for_task_free_methods(name: str, tmp_path: Path) -> None:
+    own = ["--aop_horizon", "5"] if name == "aop" else ["--buffer_size", "30"]
+    summary, _, _ = run(tmp_path, *on("gcl-patches"), *own, "--lr", "0.05", "--task_free", "1", model=name)
+    assert summary["steps"] == 9
+
+
 def test_mammoths_evaluation_agrees_with_ours(tmp_path: Path) -> None:
     summary, model, _ = run(tmp_path, *on("seq-patches"), *ER)
     class_il, _ = model.dataset.evaluate(model, model.dataset)

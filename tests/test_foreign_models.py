@@ -138,3 +138,15 @@ def test_resume_is_exact(name: str, tmp_path: Path) -> None:
     """Random numbers of numpy, edited training sets, loaders and networks that the model has made: all come back."""
     method = models.get_model_class(parse_args(["--model", name, *flags_of(name)]))
     assert_exact_resume(method, tmp_path, *flags_of(name))
+
+
+def test_a_model_that_cannot_predict_before_its_first_task_has_no_forward_transfer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """iCaRL's class means are those of its exemplars."""
+    _, _, straight = run(tmp_path / "plain", *flags_of("icarl"), "--n_epochs", "1", "--stop_after", "2", model="icarl")
+    flags = (*flags_of("icarl"), "--n_epochs", "1", "--stop_after", "2", "--enable_other_metrics", "1")
+    summary, _, directory = run(tmp_path / "asked", *flags, model="icarl")
+    assert "no forward transfer: icarl can't predict a task before training it" in caplog.text
+    assert summary["class_il"]["FWT"] is None and summary["class_il"]["FAA"] > 80
+    assert (directory / "per_class.csv").read_bytes() == (straight / "per_class.csv").read_bytes()

@@ -459,3 +459,23 @@ def test_attributes_of_the_flags(tmp_path: Path) -> None:
     model, dataset, same = main.initialize(args)
     assert same is args is model.args is dataset.args and args.device == model.device
     assert conf.base_path() == f"{tmp_path}/"
+
+
+def test_a_model_that_predicts_the_future_is_trained_like_any_other(tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "foreign" / "sgd.py").read_text()
+    text = text.replace("from models.utils.continual_model import ContinualModel", FUTURE_IMPORT)
+    text = text.replace("(ContinualModel)", "(FutureModel)")
+    (tmp_path / "future.py").write_text(text + FUTURE_METHODS)
+    flags = ("--plugin", str(tmp_path / "future.py"), "--lr", "0.1", "--n_epochs", "1", "--stop_after", "2")
+    summary, model, _ = run(tmp_path, *flags, model="sgd")
+    assert summary["n_tasks"] == 2 and model.future_forward(3) == 3
+
+
+FUTURE_IMPORT = "from models.utils.future_model import FutureModel"
+FUTURE_METHODS = """
+    def future_forward(self, x, **kwargs):
+        return x
+
+    def change_transform(self, dataset):
+        pass
+"""

@@ -146,6 +146,8 @@ def test_grey_images_in_a_tensor_are_read_item_by_item() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(torch.cat([images for images, _ in batches]), Grey.data[:, None] / 255)
     assert [labels.tolist() for _, labels in batches] == [[0, 1, 2], [3, 4]]
+    Grey.targets = torch.tensor([0, -1, 2, -1, -1])  # without a label
+    assert [labels.tolist() for _, labels in raw_batches(Grey(), 3)] == [[0, 2]]
 
 
 def test_its_command_line(checkout: Path, reports: dict[str, Any], tmp_path: Path) -> None:

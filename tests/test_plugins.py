@@ -15,6 +15,7 @@ from method_helpers import assert_exact_resume
 from test_foreign_models import FOREIGN, flags_of
 
 import models
+from models.gem import overwrite_grad, store_grad
 from models.utils.dgc_mixin import DgcMixin
 from utils.errors import UsageError, UserError
 from utils.parse import listing, parse_args
@@ -121,6 +122,46 @@ def test_several_plugins_of_several_kinds(tmp_path: Path) -> None:
     assert model.args.plugin == files
     table = listing(files)
     assert "plugins:\n  mine" in table and "tiny-mlp" not in table  # a listing imports nothing
+
+
+def test_a_plugin_imports_what_lies_beside_it_or_is_given_too(tmp_path: Path) -> None:
+    """Before what we have under that name, which for all others stays what it is."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    importing = "from models.far import WORD\nfrom models.er import Mine as Er\nfrom models.derpp import Derpp\n"
+    here = write(
+        tmp_path / "one", "m.py", importing + MODEL.format(name="'importing'") + "    words = WORD, Er, Derpp\n"
+    )
+    write(tmp_path / "one", "er.py", MODEL.format(name="'beside'"))
+    far = write(tmp_path / "two", "far.py", "WORD = 'far'\n")
+    found = models.get_model_class(parse("--plugin", here, "--plugin", far, "--model", "importing"))
+    word, er, derpp = found.words  # type: ignore[attr-defined]
+    assert (word, er.NAME, derpp) == ("far", "beside", models.get_model_class(Namespace(model="derpp")))
+    assert models.get_model_class(Namespace(model="er")).NAME == "er"
+    alone = write(tmp_path / "one", "m.py", importing + MODEL.format(name="'importing'") + "# alone\n")
+    with pytest.raises(
+        UserError, match=r"m\.py cannot be imported: ModuleNotFoundError: No module named 'models\.far'"
+    ):
+        parse("--plugin", alone, "--model", "importing")
+
+
+def test_a_gem_comes_without_the_file_of_gem(tmp_path: Path) -> None:
+    file = write(tmp_path, "alone.py", (FOREIGN / "agem.py").read_text())
+    flags = ("--plugin", file, "--buffer_size", "100", "--lr", "0.1", "--n_epochs", "3", "--stop_after", "3")
+    summary, model, _ = run(tmp_path / "alone", *flags, model="agem")
+    beside, _, _ = run(tmp_path / "beside", *flags_of("agem"), *flags[6:], model="agem")
+    assert type(model).__module__.startswith("plugin_alone") and summary["class_il"] == beside["class_il"]
+
+
+def test_gradients_as_one_vector() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(2, 3)), *(torch.nn.Parameter(torch.zeros(n)) for n in (2, 1))]
+    parameters[0].grad, parameters[2].grad = torch.arange(6.0).view(3, 2).T, torch.tensor([9.0])
+    vector, sizes = torch.ones(9), [6, 2, 1]
+    store_grad(lambda: parameters, vector, sizes)
+    assert vector.tolist() == [0, 2, 4, 1, 3, 5, 0, 0, 9]
+    overwrite_grad(lambda: parameters, -vector, sizes)
+    assert parameters[0].grad.tolist() == [[0, -2, -4], [-1, -3, -5]] and parameters[2].grad.tolist() == [-9]
+    assert parameters[1].grad is None
 
 
 BROKEN = {
@@ -254,9 +295,18 @@ def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None
     assert issubclass(models.get_model_class(args), DgcMixin) and args.dgc_estimator == "sampled"
 
 
-def test_dgc_needs_a_buffer_of_rows(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"dgc_hal would need a utils\.buffer\.Buffer in self\.buffer"):
-        run(tmp_path, *flags_of("hal"), "--dgc", "1", model="hal")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("hal", r"would need a utils\.buffer\.Buffer in self\.buffer, which is a utils\.ring_buffer\.RingBuffer"),
+        ("der", "dgc_der: DGC corrects the cross-entropy of replayed images, but its base stores no labels with them"),
+        ("fdr", "dgc_fdr: .* stores no labels with them"),  # it fills its buffer at the end of a task
+        ("gdumb", "dgc_gdumb: .* makes no step of its optimizer in `observe`"),
+    ],
+)
+def test_dgc_needs_a_buffer_of_labelled_images_and_steps(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=reason):
+        run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", model=name)
 
 
 def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:

@@ -151,6 +151,14 @@ def class_order(text: Any) -> list[int]:
     return [number(int, 0)(item) for item in items]
 
 
+def schedule(text: Any) -> str | None:
+    """argparse type of `--lr_scheduler`; `none` is Python's, as models written for Mammoth expect."""
+    return None if str(text).lower() == "none" else choice("multisteplr", "cosine", "none")(text)
+
+
+schedule.metavar = "{multisteplr,cosine,none}"  # type: ignore[attr-defined]
+
+
 def milestone(text: Any) -> int | float:
     """argparse type of `--lr_milestones`: a whole number, or a share of a task's length, between 0 and 1."""
     value = number(float, above=0)(text)
@@ -223,6 +231,23 @@ def _experiment(add: Add) -> None:
         metavar="N,N,…",
         help="new label of each original class, comma or dash separated; lists every class",
     )
+    add(
+        "--label_perc",
+        "--label_perc_by_task",
+        "--lpt",
+        type=number(float, 0, 1, above=0),
+        default=1.0,
+        help="part of each task's training images that has labels; only methods that say cssl get the others",
+    )
+    add(
+        "--label_perc_by_class", "--lpc", type=number(float, 0, 1, above=0), default=1.0, help="the same for each class"
+    )
+    add(
+        "--noise_rate",
+        type=number(float, 0, 1),
+        default=0.0,
+        help="part of the training labels that are wrong, before tasks are cut out; true_labels come with the batches",
+    )
     add("--seed", type=number(int, 0, 2**63 - 1), help="seed of everything random; drawn and recorded if absent")
 
 
@@ -267,7 +292,7 @@ def _optimizer(add: Add) -> None:
     add("--optim_mom", type=number(float, 0, below=1), default=0.0, help="momentum (sgd)")
     add("--optim_nesterov", type=boolean, default=False, help="Nesterov momentum (sgd)")
     add("--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
-    add("--lr_scheduler", type=choice("multisteplr", "cosine", "none"), default="none", help="restarted at each task")
+    add("--lr_scheduler", type=schedule, help="restarted at each task; none for a constant rate, the default")
     add("--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
     add(
         "--lr_milestones",
@@ -351,6 +376,52 @@ def _wandb(add: Add) -> None:
     add("--wandb_name", help="name of the run (the model's by default)")
     add("--wandb_group", help="group of the run (the dataset's name by default)")
     add("--wandb_tags", nargs="*", default=[], metavar="TAG", help="tags of the run")
+
+
+# Flags of Mammoth that have one value here (None: that can only be left out), and what to say to any other.
+_NO_CACHE = "nothing is cached: wrong labels follow from --seed"
+MAMMOTHS: dict[str, tuple[Any, str]] = {
+    "noise_type": ("symmetric", "only symmetric noise is known here"),
+    "disable_noisy_labels_cache": (True, _NO_CACHE),
+    "cache_path_noisy_labels": (None, _NO_CACHE),
+    "validation_mode": ("current", "every task has a test set of its own, from which all metrics are made"),
+    "eval_future": (False, "a task is evaluated once it was trained; --enable_other_metrics 1 looks ahead by one task"),
+    "custom_task_order": (None, "give the order of the classes by --custom_class_order"),
+    "class_order": (None, "give it by --custom_class_order"),
+    "distributed": ("no", "a run uses one device; reproduce.py runs several at once"),
+    "disable_log": (False, "a run is resumed from what it writes; --results_path puts that elsewhere"),
+    "save_checkpoint_mode": ("safe", "pickled objects are neither written nor read"),
+    "save_after_interrupt": (True, "a signal always leaves a checkpoint, from which the same command goes on"),
+    "load_best_args": (None, "use --model_config best"),
+    "ignore_other_metrics": (True, "use --enable_other_metrics 1"),
+    "csv_log": (True, "accuracy.csv and per_class.csv are always written"),
+    "tensorboard": (False, "there is metrics.jsonl, and wandb"),
+    "transform_type": (None, "this dataset has no choice of augmentations"),
+    **{
+        f"early_stopping_{part}": (None, "there is no early stopping; use --n_epochs and --eval_epochs")
+        for part in ("patience", "metric", "freq", "epsilon")
+    },
+}
+
+
+def add_mammoths_args(parser: ArgumentParser) -> None:
+    """After all others, because a dataset or a model may have a flag of such a name itself. Models may read them."""
+    for name, (value, reason) in MAMMOTHS.items():
+        if f"--{name}" not in parser._option_string_actions:
+            default = argparse.SUPPRESS if value is None else value
+            parser.add_argument(  # some were switches without a value, long ago
+                f"--{name}", nargs="?", const="1", type=_only(value, reason), default=default, help=argparse.SUPPRESS
+            )
+
+
+def _only(value: Any, reason: str) -> Callable[[Any], Any]:
+    def convert(text: Any) -> Any:
+        given = str(text).lower() in ("1", "true", "yes", "t", "y") if isinstance(value, bool) else text
+        if given != value:
+            raise argparse.ArgumentTypeError(f"{text} is not possible: {reason}")
+        return value
+
+    return convert
 
 
 def add_rehearsal_args(parser: Any) -> None:

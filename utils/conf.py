@@ -79,6 +79,12 @@ def _freest_gpu(ids: list[int], wanted: str) -> torch.device:
     return torch.device("cuda", max(ids, key=lambda i: torch.cuda.mem_get_info(i)[0]))
 
 
+def allow_waiting_without_cuda() -> None:
+    """Some models (Mammoth's LUCIR) wait for the GPU without asking if there is one: if not, there is nothing to do."""
+    if not torch.cuda.is_available():
+        torch.cuda.synchronize = lambda device=None: None  # torch's own raises an error
+
+
 def set_random_seed(seed: int) -> None:
     """Seed the global generators. Ours are `RandomStreams`; these serve initialisation and third-party models."""
     random.seed(seed)

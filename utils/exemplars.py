@@ -30,8 +30,8 @@ def icarl_replay(self: Any, dataset: Any, val_set_split: float = 0) -> None:
         return
     loader, images = dataset.train_loader, dataset.train_loader.dataset
     examples, labels, *_ = self.buffer.get_all_data()
-    data, targets = _in_form_of(images.data, examples), labels.cpu().numpy()
-    data, targets = _concatenate(images.data, data), np.concatenate((np.asarray(images.targets), targets))
+    data, targets = in_form_of(images.data, examples), labels.cpu().numpy()
+    data, targets = concatenate(images.data, data), np.concatenate((np.asarray(images.targets), targets))
     held_out = np.random.rand(len(targets)) < val_set_split if val_set_split else np.zeros(len(targets), bool)
     if val_set_split:
         self.val_dataset = copy.deepcopy(images)
@@ -40,8 +40,10 @@ def icarl_replay(self: Any, dataset: Any, val_set_split: float = 0) -> None:
     images.data, images.targets = data[~held_out], targets[~held_out]
 
 
-def _in_form_of(data: Any, examples: Tensor) -> Any:
+def in_form_of(data: Any, examples: Tensor) -> Any:
     """Images in [0, 1], NCHW, in the form of the training set's: bytes or not, channels last, first, or none."""
+    if not hasattr(data, "dtype"):
+        raise UserError(f"the training set's images are a {type(data).__name__}, no array: no exemplars can be added")
     examples = examples.cpu()
     as_bytes = data.dtype in (np.uint8, torch.uint8)
     examples = to_uint8(examples) if as_bytes else examples
@@ -49,10 +51,13 @@ def _in_form_of(data: Any, examples: Tensor) -> Any:
         examples = examples.squeeze(1)
     elif tuple(data.shape[1:]) != tuple(examples.shape[1:]):
         examples = examples.permute(0, 2, 3, 1)
+    if tuple(data.shape[1:]) != tuple(examples.shape[1:]):
+        shapes = f"{tuple(examples.shape[1:])} can't join the training set's, {tuple(data.shape[1:])}"
+        raise UserError(f"exemplars of shape {shapes}: the dataset changes the size of its images")
     return examples.to(data.device) if isinstance(data, Tensor) else examples.numpy()
 
 
-def _concatenate(a: Any, b: Any) -> Any:
+def concatenate(a: Any, b: Any) -> Any:
     return torch.cat((a, b)) if isinstance(a, Tensor) else np.concatenate((a, b))
 
 

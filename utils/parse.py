@@ -25,7 +25,16 @@ import backbone as backbones
 import datasets
 import models
 from utils import registry
-from utils.args import ArgumentGroup, ArgumentParser, add_framework_args, binary_to_boolean_type, choice, number
+from utils.args import (
+    MAMMOTHS,
+    ArgumentGroup,
+    ArgumentParser,
+    add_framework_args,
+    add_mammoths_args,
+    binary_to_boolean_type,
+    choice,
+    number,
+)
 from utils.errors import UsageError, UserError, nearest
 from utils.plugins import plugin_files
 from utils.run_config import stored_config
@@ -171,6 +180,7 @@ def _build_parser(chosen: Namespace) -> ArgumentParser:
     _add_signature_flags(
         parser, f"backbone {chosen.backbone}", [p for n, p in network.items() if n not in backbones.FROM_DATASET]
     )
+    add_mammoths_args(parser)
     # What a model sets without there being such a flag is an attribute of the flags, as always with argparse.
     known = parser.actions_by_dest()
     parser.set_defaults(**{name: value for name, value in model_flags.defaults.items() if name not in known})
@@ -242,6 +252,8 @@ def _apply(parser: ArgumentParser, layer: Layer) -> None:
     actions = parser.actions_by_dest()
     for key, value in layer.values.items():
         if key in ("model", "dataset", "dataset_config", "plugin", "resume", "list"):
+            continue
+        if key in MAMMOTHS and not layer.strict:  # written by Mammoth
             continue
         if key not in actions and (not layer.strict or parser.get_default(key) is not None):
             continue
@@ -321,6 +333,7 @@ def _validate(args: Namespace) -> None:
         ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
         (args.joint and (args.start_from or args.stop_after), "--joint has one task: no --start_from or --stop_after"),
         (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
+        (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
             args.resume and args.overwrite,
@@ -335,6 +348,7 @@ def _validate(args: Namespace) -> None:
 def _check_by_model(args: Namespace) -> None:
     """What only the model knows about its flags."""
     model = models.get_model_class(args)
+    args.takes_unlabelled = "cssl" in getattr(model, "COMPATIBILITY", ())
     check = getattr(model, "check_args", None)
     try:
         if check is not None:

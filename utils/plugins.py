@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
-import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from utils.errors import UsageError
 
 PACKAGES = ("models", "datasets", "backbone")
 _broken: dict[str, BaseException] = {}  # by the name of the module: what has failed is not tried again
+_given: list[Path] = []  # all plugins of the command line
 
 
 def plugin_files(given: Iterable[str]) -> list[Path]:
@@ -21,6 +23,7 @@ def plugin_files(given: Iterable[str]) -> list[Path]:
     for file in files:
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file; give the path of a Python file")
+    _given[:] = files
     return files
 
 
@@ -40,7 +43,7 @@ def load_file(file: Path) -> ModuleType:
         raise _broken[name]
     module = ModuleType(name)
     module.__file__ = str(file)
-    _find_siblings(file.parent)
+    vars(module)["__builtins__"] = vars(builtins) | {"__import__": _importer(file.parent)}
     sys.modules[name] = module
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
@@ -51,9 +54,18 @@ def load_file(file: Path) -> ModuleType:
     return module
 
 
-def _find_siblings(folder: Path) -> None:
-    """Let `from models.gem import …` find a file beside the plugin. Our own files come first and stay what they are."""
-    for package in PACKAGES:
-        path = importlib.import_module(package).__path__
-        if str(folder) not in path:
-            path.append(str(folder))
+def _importer(folder: Path) -> Callable[..., Any]:
+    """The `import` of a plugin: for it, `from models.gem import …` means a file beside it or another plugin first.
+
+    For everybody else such a name stays what it is in the project.
+    """
+
+    def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        package, _, stem = name.partition(".")
+        if fromlist and level == 0 and package in PACKAGES:
+            for file in (folder / f"{stem}.py", *(file for file in _given if file.stem == stem)):
+                if file.is_file():
+                    return load_file(file)
+        return builtins.__import__(name, globals, locals, fromlist, level)
+
+    return import_

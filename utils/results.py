@@ -13,6 +13,7 @@ import platform
 import subprocess
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def environment() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
     }
 
 
@@ -144,7 +145,8 @@ def _cpu_model() -> str | None:
     return platform.processor() or None
 
 
-def _git_commit() -> str | None:
+@cache
+def git_commit() -> str | None:
     """The commit of this source tree, "-dirty" if files were changed since; None outside a repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:

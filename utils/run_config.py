@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+from utils.args import MAMMOTHS
 from utils.errors import UserError
 from utils.plugins import digest
 from utils.yaml_io import read_yaml
@@ -25,8 +26,10 @@ NEUTRAL = frozenset(
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(
     """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
-    conf_git_hash""".split()
+    conf_git_hash takes_unlabelled""".split()
 )
+# Values of flags that change nothing, though they are neither empty nor zero.
+OFF = {"label_perc": 1, "label_perc_by_class": 1} | {name: value for name, (value, _) in MAMMOTHS.items()}
 # What a command does to a run, which is not repeated when the run is resumed.
 ONCE = frozenset(["resume", "overwrite"])
 
@@ -57,6 +60,8 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     """Everything that the numbers of a run depend on."""
     dataset = datasets.get_dataset_class(args)
     config = {name: value for name, value in recorded_args(args).items() if name not in NEUTRAL}
+    config = {name: value for name, value in config.items() if name not in OFF or value != OFF[name]}
+    config["lr_scheduler"] = config["lr_scheduler"] or "none"  # the name under which earlier runs were hashed
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}

@@ -17,7 +17,7 @@ def get_scheduler(
     model: Any, args: Namespace, reload_optim: bool = True, *, steps_per_epoch: int = 1
 ) -> LRScheduler | None:
     """The schedule of `--lr_scheduler`, or None; with `reload_optim` for a new optimizer, else for the one there is."""
-    if args.lr_scheduler in (None, "none"):
+    if args.lr_scheduler is None:
         return None
     if not hasattr(model, "opt"):  # Mammoth's joint training passes its network
         warn_once(f"a {type(model).__name__} has no optimizer: the learning rate stays constant")

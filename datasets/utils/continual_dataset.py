@@ -14,6 +14,7 @@ from torchvision import transforms
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils.held_out import draw_held_out
 from datasets.utils.image_set import ImageSet
+from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from datasets.utils.loader import TaskLoader
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from utils.augmentations import BatchTransform
@@ -39,6 +40,7 @@ class _Splits(NamedTuple):
     train: ImageSet
     evaluation: ImageSet  # the test set, or what `--validation` holds out of the training set
     test: ImageSet
+    true_labels: torch.Tensor | None  # of the training images, if `--noise_rate` has changed some
 
 
 class ContinualDataset:
@@ -179,8 +181,10 @@ class ContinualDataset:
             raise IndexError(f"{self.NAME} has only {self.N_TASKS} tasks")
         self.c_task += 1
         transform = self.get_batch_transform(augment=True, stream="augment")
-        images = _classes(self._splits.train, self.get_offsets()).to(self.args.device, transform.memory_format)
+        images = self._task_images().to(self.args.device, transform.memory_format)
         images.transform = transform
+        if self._splits.true_labels is not None:
+            images.add_extra_return_field("true_labels", self._splits.true_labels)
         self.train_loader = TaskLoader(
             images,
             self.args.batch_size,
@@ -193,6 +197,19 @@ class ContinualDataset:
         new = range(self.n_eval_tasks) if self.args.joint else [self.c_task]
         self.test_loaders += [self.make_test_loader(k) for k in new]
         return self.train_loader, self.test_loaders[-1]
+
+    def _task_images(self) -> ImageSet:
+        """The current task's; images without a label are for methods that can do something with them."""
+        train, (first, last) = self._splits.train, self.get_offsets()
+        rows = ((train.targets >= first) & (train.targets < last)).nonzero()[:, 0]
+        if not some_unlabelled(self.args):
+            return train.subset(rows)
+        mask = labelled(train.labels(rows), self.args)
+        if not self.args.takes_unlabelled:
+            return train.subset(rows[mask])
+        images = train.subset(rows)
+        images.targets = images.labels(slice(None)).masked_fill(~mask, UNLABELLED)
+        return images
 
     def resumable_loader(self) -> Any:
         """The current task's training loader, in the form that the training loop iterates over."""
@@ -220,11 +237,16 @@ class ContinualDataset:
     def _splits(self) -> _Splits:
         """Read once per object, when the first task is asked for."""
         train, test = self._read(train=True), self._relabel(self._read(train=False))
-        if not self.args.validation:
-            return _Splits(self._relabel(train), test, test)
-        # Drawn from the original labels: the same images are held out whatever the class order.
-        held_out = draw_held_out(train.targets, self.args.validation, self.streams["validation"])
-        return _Splits(self._relabel(train.subset(~held_out)), self._relabel(train.subset(held_out)), test)
+        evaluation = test
+        if self.args.validation:
+            # Drawn from the original labels: the same images are held out whatever the class order.
+            held_out = draw_held_out(train.targets, self.args.validation, self.streams["validation"])
+            train, evaluation = train.subset(~held_out), self._relabel(train.subset(held_out))
+        train, true_labels = self._relabel(train), None
+        if some_wrong(self.args):
+            true_labels = train.labels(slice(None))
+            train = ImageSet(train.data, noisy_labels(true_labels, self.N_CLASSES, self.args))
+        return _Splits(train, evaluation, test, true_labels)
 
     def _read(self, train: bool) -> ImageSet:
         images, labels = self.load_split(train)

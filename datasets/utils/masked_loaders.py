@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from datasets.utils.held_out import draw_held_out
+from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from utils.conf import create_seeded_dataloader
+from utils.exemplars import concatenate, in_form_of
 from utils.random_streams import RandomStreams
 from utils.rng_state import HostGenerators
 
@@ -26,7 +28,7 @@ class MammothDatasetWrapper(Dataset):
     per item, or one per image of the full set, where `indexes` are the places of the items.
     """
 
-    OWN = frozenset({"dataset", "train", "indexes", "extra_return_fields", "num_times_iterated", "written"})
+    OWN = frozenset({"dataset", "train", "indexes", "extra_return_fields", "num_times_iterated", "n_own", "written"})
     dataset: Any
     data: Any  # of the dataset
     targets: Any
@@ -36,6 +38,7 @@ class MammothDatasetWrapper(Dataset):
         self.indexes = np.arange(len(dataset.targets))
         self.extra_return_fields: tuple[str, ...] = ()
         self.num_times_iterated = 0
+        self.n_own = len(dataset.targets)  # items before those that a method of ours has appended
         self.written: set[str] = set()  # attributes that a method has set, see `edits`
 
     def __getattr__(self, name: str) -> Any:
@@ -69,6 +72,7 @@ class MammothDatasetWrapper(Dataset):
         """Forget all items but those of a mask."""
         self.data, self.targets = _select(self.data, mask), _select(self.targets, mask)
         self.indexes = self.indexes[mask]
+        self.n_own = len(self)
 
     # -- for methods of ours, and for checkpoints ------------------------------------------------------------------
 
@@ -77,6 +81,14 @@ class MammothDatasetWrapper(Dataset):
         chosen = range(len(self))[rows] if isinstance(rows, slice) else rows.tolist()
         with HostGenerators(0):
             return torch.stack([self[row][2] for row in chosen])
+
+    def append(self, images: Tensor, labels: Tensor) -> None:
+        """Train on these images in [0, 1], NCHW, as well (exemplars of earlier tasks), until `drop_appended`."""
+        self.data = concatenate(self.data, in_form_of(self.data, images))
+        self.targets = torch.cat((torch.as_tensor(self.targets), labels.cpu()))
+
+    def drop_appended(self) -> None:
+        self.data, self.targets = self.data[: self.n_own], self.targets[: self.n_own]
 
     def edits(self) -> dict[str, Any]:
         """What a method has put into attributes since the loader was made."""
@@ -116,9 +128,14 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
     if setting.class_order is not None:
         for split in (train, test):
             split.targets = np.array(setting.class_order)[split.targets]
+    if some_wrong(args):
+        train.add_extra_return_field("true_labels", train.targets)
+        train.targets = noisy_labels(torch.from_numpy(train.targets), setting.N_CLASSES, args).numpy()
     tests = [_part(test, setting, k) for k in (range(setting.n_eval_tasks) if args.joint else [task])]
     if not args.joint:
         train = _part(train, setting, task)
+    if some_unlabelled(args):
+        _unlabel(train, args)
     loaders = [_loader(args, split) for split in (train, *tests)]
     setting.train_loader = loaders[0]
     setting.test_loaders += loaders[1:]
@@ -128,7 +145,7 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
 def _wrap(dataset: Any, train: bool) -> MammothDatasetWrapper:
     """Around a copy: the images are shared, but the caller's object is left as it is."""
     wrapper = MammothDatasetWrapper(copy.copy(dataset), train)
-    wrapper.targets = np.array(wrapper.targets, dtype=np.int64)
+    wrapper.targets = torch.as_tensor(wrapper.targets).to(torch.int64, copy=True).numpy()
     return wrapper
 
 
@@ -152,6 +169,15 @@ def _part(split: MammothDatasetWrapper, setting: Any, task: int) -> MammothDatas
         first, last = setting.eval_offsets(task)
         part.keep((split.targets >= first) & (split.targets < last))
     return part
+
+
+def _unlabel(train: MammothDatasetWrapper, args: Namespace) -> None:
+    """Images without a label are for methods that can do something with them."""
+    mask = labelled(torch.from_numpy(train.targets), args).numpy()
+    if args.takes_unlabelled:
+        train.targets = np.where(mask, train.targets, UNLABELLED)
+    else:
+        train.keep(mask)
 
 
 def _loader(args: Namespace, split: MammothDatasetWrapper) -> DataLoader:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
 from utils.buffer import Buffer
+from utils.errors import UsageError
+
+
+def require_own_classes(model: Any) -> None:
+    """Tasks that share their classes have no old ones, of which images could be kept."""
+    dataset = model.dataset
+    if dataset.shares_classes:
+        raise UsageError(f"{model.NAME} needs tasks with classes of their own, but {dataset.NAME} is {dataset.SETTING}")
 
 
 def keep_first_of_each(buffer: Buffer, n_classes: int, quota: int) -> None:

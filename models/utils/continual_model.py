@@ -163,10 +163,20 @@ class ContinualModel(nn.Module):
             self._current_task += 1
 
     def meta_observe(self, *batch: Any, **extra: Any) -> Any:
-        """`observe` with the keywords that its signature asks for."""
+        """`observe` with the keywords that its signature asks for, and without images that have no label (−1).
+
+        Those are for methods that say "cssl"; a batch without any label is passed over.
+        """
         accepted = accepted_keywords(type(self).observe)
         if accepted is not None:
             extra = {name: value for name, value in extra.items() if name in accepted}
+        if getattr(self.dataset, "may_lack_labels", False) and "cssl" not in self.COMPATIBILITY:
+            labelled = batch[1] >= 0
+            if not labelled.any():
+                return 0.0
+            if not labelled.all():
+                batch = tuple(field[labelled] for field in batch)
+                extra = {n: v[labelled] if isinstance(v, torch.Tensor) else v for n, v in extra.items()}
         result = self.observe(*batch, **extra)
         self._task_iteration += 1
         self._epoch_iteration += 1

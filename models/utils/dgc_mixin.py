@@ -41,6 +41,11 @@ from torch import Tensor, nn
 
 from utils.augmentations import apply_transform
 
+try:  # here an error of one line
+    from utils.errors import UsageError
+except ImportError:  # in Mammoth
+    UsageError = ValueError  # type: ignore[misc, assignment]
+
 ALPHA = {"sampled": 1e-3, "released": 1e-3, "closed": 1e-3}
 CHUNK = 256  # images per pass when a gradient over a whole set is taken
 Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
@@ -193,7 +198,9 @@ def raw_batches(images: Any, size: int) -> Iterator[Batch]:
         else:
             with torch.random.fork_rng(devices=[]):  # the items' own augmentation is drawn and not used
                 items = [images[i] for i in range(start, min(start + size, len(images)))]
-            yield torch.stack([item[2] for item in items]), torch.as_tensor([int(item[1]) for item in items])
+            items = [item for item in items if item[1] >= 0]  # Mammoth's label of what has none is −1
+            if items:
+                yield torch.stack([item[2] for item in items]), torch.as_tensor([int(item[1]) for item in items])
 
 
 @lru_cache
@@ -239,6 +246,11 @@ class DgcMixin:
         # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
         self._dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         super().__init__(backbone, loss, args, transform, dataset)  # type: ignore[call-arg]
+        if self.dataset.SETTING == "general-continual" and not self._dgc_task_free:
+            raise UsageError(
+                f"DGC needs the training sets of tasks, and {self.dataset.NAME} is one stream without any"
+                + ("; use --task_free 1" if hasattr(args, "task_free") else "")
+            )
 
     @classmethod
     def get_parser(cls, parser: Any) -> Any:
@@ -325,13 +337,15 @@ class DgcMixin:
             self._dgc_take_snapshot()
 
     def end_task(self, dataset: Any) -> None:
-        """Keep what is needed of M_t, let the base finish (it may move θ and fills the buffer), then update Γ'."""
+        """Keep what is needed of M_t, let the base finish (it may move θ, read and fill the buffer), then update Γ'."""
         self._dgc_training_set = lambda: dataset.train_loader.dataset
         kept: list[Batch] = []
         if self.args.dgc_alpha and self._dgc_past and self.args.dgc_estimator != "released":
             kept = self._dgc_buffer_batches() if self.args.dgc_estimator == "closed" else self._dgc_stage_batches()
-        super().end_task(dataset)  # type: ignore[misc]
         self._dgc_fill()
+        super().end_task(dataset)  # type: ignore[misc]
+        if not self.buffer.is_empty() and not hasattr(self.buffer, "labels"):
+            self._dgc_refuse("stores no labels with them")
         if self.args.dgc_alpha:
             if self.args.dgc_estimator == "released":
                 self._dgc_end_released()
@@ -380,6 +394,8 @@ class DgcMixin:
         def held_back(*args: Any, **kwargs: Any) -> None:
             fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
             self._dgc_held_back = sorted(name for name, value in fields.items() if value is not None)
+            if "labels" not in self._dgc_held_back:
+                self._dgc_refuse("stores no labels with them")
 
         buffer.get_data = recorded
         if not hasattr(self.args, "buffer_fill"):
@@ -587,6 +603,8 @@ class DgcMixin:
         """In a framework without `--buffer_fill`: offer what was held back, each image once (Algorithm 1)."""
         if not self._dgc_held_back:
             return
+        if self.args.dgc_alpha and not self._dgc_task_step:
+            self._dgc_refuse("makes no step of its optimizer in `observe`")
         for images, labels in raw_batches(self._dgc_training_set(), CHUNK):
             fields: dict[str, Any] = {"examples": images, "labels": labels}
             if "logits" in self._dgc_held_back:
@@ -597,3 +615,7 @@ class DgcMixin:
                 fields["task_labels"] = torch.full_like(labels, self.current_task)  # type: ignore[attr-defined]
             self.buffer.add_data(**fields)
         self._dgc_held_back = []
+
+    def _dgc_refuse(self, reason: str) -> None:
+        name = self.NAME  # type: ignore[attr-defined]
+        raise UsageError(f"{name}: DGC corrects the cross-entropy of replayed images, but its base {reason}")

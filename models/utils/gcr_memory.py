@@ -44,8 +44,10 @@ class CandidateReservoir(Buffer):
     as zeros, what is not kept.
     """
 
-    def __init__(self, capacity: int, device: torch.device, generator: Generator):
-        super().__init__(capacity + 1, device, generator=generator, image_dtype=torch.uint8)
+    def __init__(
+        self, capacity: int, device: torch.device, generator: Generator, image_dtype: torch.dtype = torch.uint8
+    ):
+        super().__init__(capacity + 1, device, generator=generator, image_dtype=image_dtype)
         self.capacity = capacity
         self.taken = torch.zeros((), dtype=torch.int64, device=self.device)
 

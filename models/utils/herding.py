@@ -12,6 +12,7 @@ from torch import Tensor
 from datasets.utils.image_set import ImageSet
 from models.utils.balanced_memory import keep_first_of_each
 from utils.buffer import Buffer
+from utils.errors import UsageError
 
 CHUNK = 256  # images per forward pass
 
@@ -48,6 +49,11 @@ def compute_features(images: Tensor, features_of: Callable[[Tensor], Tensor], no
 
 def append_exemplars(images: ImageSet, buffer: Buffer) -> None:
     """Let a task be trained on all of memory as well, until `drop_appended`."""
+    if images.extra_return_fields:
+        fields = ", ".join(images.extra_return_fields)
+        raise UsageError(
+            f"exemplars can't join a training set that gives {fields}, too (--noise_rate): use another method"
+        )
     if not buffer.is_empty():
         stored = len(buffer)
         images.append(buffer.examples[:stored], buffer.labels[:stored])

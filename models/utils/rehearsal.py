@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from utils.args import add_rehearsal_args, choice
 from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
+from utils.errors import UsageError
 
 CHUNK = 1024  # images offered to the buffer at once at the end of a task
 
@@ -53,12 +54,23 @@ def join_replay(model: Any, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     return torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
 
 
+def training_set(dataset: Any) -> Any:
+    """The images of the current task. A stream of batches (`GCLDataset`) has none that could be read again."""
+    images = getattr(dataset.train_loader, "dataset", None)
+    if images is None:
+        raise UsageError(
+            f"{dataset.NAME} is one stream of batches, and this method reads the training sets of tasks: use "
+            "--task_free 1 if the method has it, or another method"
+        )
+    return images
+
+
 def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tensor] | None = None) -> None:
     """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task).
 
     With `logits_of`, a function of a batch of images, each is stored together with its logits.
     """
-    images = dataset.train_loader.dataset
+    images = training_set(dataset)
     for start in range(0, len(images), CHUNK):
         rows = slice(start, start + CHUNK)
         batch = images.batch(rows)
@@ -74,8 +86,11 @@ def compute_logits(net: nn.Module, images: Tensor, transform: Any, chunk: int) -
     """
     device = next(net.parameters()).device
     chunks = (x.to(device) for x in images.tensor_split(math.ceil(len(images) / chunk)))
+    return torch.cat([net(to_input(x, transform)).float() for x in chunks])
+
+
+def to_input(images: Tensor, transform: Any) -> Tensor:
+    """What the network gets of images, which are bytes or floats in [0, 1]; without a transform as floats."""
     if transform is None:
-        ready = (to_unit_float(x) if x.dtype == torch.uint8 else x for x in chunks)
-    else:
-        ready = (apply_transform(x, transform) for x in chunks)
-    return torch.cat([net(x).float() for x in ready])
+        return to_unit_float(images) if images.dtype == torch.uint8 else images
+    return apply_transform(images, transform)

@@ -16,8 +16,15 @@ class RingMemory(Buffer):
     A task that brings fewer images than its portion has slots leaves no gap: the next one begins behind its last.
     """
 
-    def __init__(self, buffer_size: int, n_portions: int, device: torch.device, generator: torch.Generator):
-        super().__init__(buffer_size, device, generator=generator, image_dtype=torch.uint8)
+    def __init__(
+        self,
+        buffer_size: int,
+        n_portions: int,
+        device: torch.device,
+        generator: torch.Generator,
+        image_dtype: torch.dtype = torch.uint8,
+    ):
+        super().__init__(buffer_size, device, generator=generator, image_dtype=image_dtype)
         self.portion = buffer_size // n_portions
         if self.portion == 0:
             raise ValueError(f"buffer_size {buffer_size} is too small for {n_portions} portions")

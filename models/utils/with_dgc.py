@@ -40,5 +40,8 @@ class _NeedsBuffer:
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         if not isinstance(getattr(self, "buffer", None), Buffer):
-            kind = type(getattr(self, "buffer", None)).__name__
-            raise UsageError(f"--dgc 1: {self.NAME} would need a utils.buffer.Buffer in self.buffer, which is a {kind}")
+            kind = type(getattr(self, "buffer", None))
+            raise UsageError(
+                f"--dgc 1: {self.NAME} would need a utils.buffer.Buffer in self.buffer, which is a "
+                f"{kind.__module__}.{kind.__name__}"
+            )

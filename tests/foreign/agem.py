@@ -1,8 +1,8 @@
 """A-GEM: imports from a sibling; fills its buffer from the loader at the end of a task."""
 
 import torch
-from models.gem import overwrite_grad, store_grad
 
+from models.gem import overwrite_grad, store_grad
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 from utils.buffer import Buffer

@@ -1,9 +1,9 @@
 """A-GEM with a reservoir: imports from two siblings, and draws from the buffer without a transform."""
 
 import torch
-from models.gem import overwrite_grad, store_grad
 
 from models.agem import project
+from models.gem import overwrite_grad, store_grad
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 from utils.buffer import Buffer

@@ -69,8 +69,7 @@ class Rebalancing(ContinualModel):
             self.imprinted.append(len(features))
             self.net.classifier.weight[label] = F.normalize(features.mean(0), dim=0)
         self.net.train()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
 
     def observe(self, inputs, labels, not_aug_inputs, logits=None, epoch=None, fitting=False):
         self.opt.zero_grad()
