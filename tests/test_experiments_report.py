@@ -260,8 +260,10 @@ def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expan
     looks = styles([results_of(half_done)])
     assert looks["ER"].light == looks["DGC-ER"].light and looks["ER"].dash and looks["DGC-ER"].dash is None
     assert len({looks[row].light for row in ("ER", "SGD", "Small")}) == 3
-    (alone,) = [replace(half_done.grid, rows={"DGC-ER": half_done.grid.rows["DGC-ER"]})]
-    assert styles([results_of(replace(half_done, grid=alone))])["DGC-ER"].light == looks["DGC-ER"].light
+    alone = results_of(half_done, rows={"DGC-ER": half_done.grid.rows["DGC-ER"]})
+    assert styles([alone])["DGC-ER"].light == looks["DGC-ER"].light
+    others = styles([made_up_results(4, 1, 1, 2)])  # methods that the list of hues does not know
+    assert others["M0"].light == others["DGC-M0"].light != others["M1"].light == others["DGC-M1"].light
 
 
 def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:

@@ -165,9 +165,10 @@ function endLabels(picture, series, x, y, box) {
     const group = shape("g", {class: "label", "data-series": label.number});
     const from = x(label.s.x[label.i]) + 4;
     group.append(shape("path", {class: "leader", fill: "none", d: `M${from} ${label.y}L${box.right + 4} ${label.at}`}));
-    const key = {x1: box.right + 4, x2: box.right + 16, y1: label.at, y2: label.at, stroke: label.s.colour};
-    group.append(shape("line", {...key, "stroke-width": 2.5, "stroke-dasharray": label.s.dash ? "3 2" : null}));
-    group.append(text(box.right + 20, label.at + 4, label.s.name));
+    const key = {x1: box.right + 4, x2: box.right + 18, y1: label.at, y2: label.at, stroke: label.s.colour};
+    const dash = label.s.dash ? label.s.dash.join(" ") : null;
+    group.append(shape("line", {...key, "stroke-width": 2.5, "stroke-dasharray": dash}));
+    group.append(text(box.right + 22, label.at + 4, label.s.name));
     picture.append(group);
   }
 }
