@@ -13,7 +13,7 @@ from experiments.statistics import Summary
 PER_ROW = 3
 SIZE = (3.4, 2.6)  # of a panel, in inches
 SINGLE = (5.2, 3.4)  # if there is but one
-LETTER = 0.07  # inches
+LETTER = 0.06  # inches
 BANDS = 6  # more of them hide each other
 TILE, TILE_HEAD = 1.05, 0.75  # inches of a matrix, and above them all
 GAP = 1.15  # from one matrix to the next, in matrices
