@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,15 @@ def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_p
     files = list((tmp_path / "figures").iterdir())
     assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(files) == 2 * len(KINDS)
     assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
+
+
+def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) -> None:
+    rows = {NASTY if row == "ER" else row: replace(spec, against=None) for row, spec in half_done.grid.rows.items()}
+    results = results_of(half_done, title=NASTY, rows=rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
+        write_figures([results], styles([results]), tmp_path / "figures")
+    assert (tmp_path / "figures" / "grid-accuracy.png").stat().st_size > 1000
 
 
 def test_latex_is_well_formed(half_done: Expansion, tmp_path: Path) -> None:

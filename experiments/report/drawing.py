@@ -13,9 +13,9 @@ from experiments.statistics import Summary
 PER_ROW = 3
 SIZE = (3.4, 2.6)  # of a panel, in inches
 SINGLE = (5.2, 3.4)  # if there is but one
-NAMES = 2.3  # inches beside the panels
+LETTER = 0.06  # inches
 BANDS = 6  # more of them hide each other
-TILE, TILE_NAMES, TILE_HEAD = 1.05, 1.9, 0.75  # inches of a matrix and of its names
+TILE, TILE_HEAD = 1.05, 0.75  # inches of a matrix, and above them all
 GAP = 1.15  # from one matrix to the next, in matrices
 ESTIMATES = {
     "batch": ("one replay batch", "#8a93a3", (1, 2), 1.0),
@@ -37,6 +37,7 @@ LOOK: Any = {  # of matplotlib's settings
     "axes.labelcolor": "#565e6c",
     "legend.frameon": False,
     "lines.scale_dashes": False,
+    "text.parse_math": False,  # names come from files: a $ is a $
     "svg.hashsalt": "report",
 }
 
@@ -56,15 +57,16 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _panels(count: int, title: str, **shared: Any) -> tuple[Any, list[Any]]:
+def _panels(count: int, title: str, names: Iterable[str], **shared: Any) -> tuple[Any, list[Any]]:
     """A figure with so many axes, and room for the names on the right."""
+    room = 0.8 + LETTER * max(map(len, names))
     across, size = min(PER_ROW, count), SINGLE if count == 1 else SIZE
     down = math.ceil(count / across)
-    width, height = across * size[0] + NAMES, down * size[1] + 0.5
+    width, height = across * size[0] + room, down * size[1] + 0.5
     figure, grid = _pyplot().subplots(down, across, figsize=(width, height), squeeze=False, **shared)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     figure.subplots_adjust(
-        left=0.62 / width, right=1 - (NAMES + 0.1) / width, top=1 - 0.62 / height, bottom=0.5 / height, hspace=0.5
+        left=0.62 / width, right=1 - (room + 0.1) / width, top=1 - 0.62 / height, bottom=0.5 / height, hspace=0.5
     )
     axes = list(grid.flat)
     for unused in axes[count:]:
@@ -87,10 +89,8 @@ def _names(figure: Any, axes: list[Any], looks: dict[str, Style]) -> None:
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    place = {
-        "loc": "upper left",
-        "bbox_to_anchor": (1 - NAMES / figure.get_figwidth(), 1 - 0.55 / figure.get_figheight()),
-    }
+    right = axes[min(PER_ROW, len(axes)) - 1].get_position().x1
+    place = {"loc": "upper left", "bbox_to_anchor": (right, 1 - 0.55 / figure.get_figheight())}
     figure.legend(handles.values(), handles.keys(), handlelength=2.8, fontsize=7.5, **place)
 
 
@@ -114,7 +114,7 @@ def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
 
 
 def accuracy(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(panels), title, sharey=True)
+    figure, axes = _panels(len(panels), title, looks, sharey=True)
     for one, (column, cells) in zip(axes, panels.items(), strict=True):
         for row, cell in cells.items():
             at = [float(task) for task in range(1, len(cell.average_accuracy) + 1)]
@@ -137,7 +137,7 @@ def _with_errors(axes: Any, row: str, at: list[float], values: list[Summary], st
 
 
 def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(panels), title)
+    figure, axes = _panels(len(panels), title, looks)
     for one, (column, cells) in zip(axes, panels.items(), strict=True):
         for start in max((cell.task_starts[1:] for cell in cells.values()), key=len, default=[]):
             one.axvline(start, color="#dfe3e9", linewidth=0.8, zorder=0)
@@ -152,7 +152,7 @@ def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str
 
 
 def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(datasets), title)
+    figure, axes = _panels(len(datasets), title, looks)
     for one, (dataset, rows) in zip(axes, datasets.items(), strict=True):
         for row, cells in rows.items():
             stored = sorted((cell for cell in cells if cell.memory), key=lambda cell: cell.memory or 0)
@@ -229,9 +229,10 @@ def matrices(panels: dict[str, dict[str, Cell]], title: str) -> Any:
     rows = list(dict.fromkeys(row for cells in panels.values() for row, cell in cells.items() if cell.matrix))
     tasks = max(len(cell.matrix) for cells in panels.values() for cell in cells.values())
     across, down = TILE * len(panels), TILE * len(rows)
-    width, height = across + TILE_NAMES + 0.9, down + TILE_HEAD + 0.1
+    names_width = 0.3 + LETTER * max(map(len, rows))
+    width, height = across + names_width + 0.9, down + TILE_HEAD + 0.1
     figure = _pyplot().figure(figsize=(width, height))
-    axes = figure.add_axes((TILE_NAMES / width, 0.1 / height, across / width, down / height))
+    axes = figure.add_axes((names_width / width, 0.1 / height, across / width, down / height))
     mesh = None
     for i, cells in enumerate(panels.values()):
         for j, row in enumerate(rows):

@@ -44,6 +44,7 @@ def write_figures(results: Sequence[Results], looks: dict[str, Style], directory
 def _kinds(result: Results, looks: dict[str, Style]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The kinds that the runs have something for, and what draws them."""
     grid = result.grid
+    looks = {row: looks[row] for row in grid.rows}
     cells = {(row, column): cell_of(result, row, column) for row in grid.rows for column in grid.columns}
     panels: Panels = {
         column: {row: cell for row in grid.rows if (cell := cells[row, column]) is not None} for column in grid.columns

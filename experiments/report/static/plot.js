@@ -91,7 +91,8 @@ function lineChart(series, options) {
   const gutter = options.direct ? Math.min(width * 0.34, 26 + 6.8 * Math.max(...series.map((s) => s.name.length))) : 14;
   const box = {left: compact ? 34 : 52, right: width - gutter, top: 10, bottom: height - (compact ? 24 : 40)};
   const [xLow, xHigh] = extent(series.map((s) => s.x));
-  let [yLow, yHigh] = extent(series.map((s) => s.y));
+  const reach = (s, sign) => s.y.map((v, i) => (v !== null && s.se && !s.faint ? v + sign * s.se[i] : v));
+  let [yLow, yHigh] = extent(series.flatMap((s) => [reach(s, -1), reach(s, 1)]));
   if (options.zero) yLow = Math.min(0, yLow);
   if (options.level !== undefined) yHigh = Math.max(yHigh, options.level);
   const margin = (yHigh - yLow || 1) * 0.06;
