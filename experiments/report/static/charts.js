@@ -208,9 +208,8 @@ const KINDS = {
   },
   memory: {
     title: "FAIA against memory", has: hasMemory, draw: overMemory, byDataset: true,
-    caption: "Memory is that of the buffer's images, a byte for each value, and with calibration that of its vectors, "
-      + "4 bytes for each parameter; logits and copies of the network that a method keeps are not in it. A horizontal "
-      + "line stores nothing.",
+    caption: "Memory is all that a method keeps beside its network at the end of a run: images, labels, logits, "
+      + "vectors of calibration, copies of the network. A horizontal line stores nothing.",
   },
   gradients: {
     title: "Gradient error", has: measured("error"), draw: gradients("error"),
