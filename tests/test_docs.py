@@ -31,6 +31,7 @@ from utils import demo
 from utils.metrics import summarise
 from utils.parse import parse_args
 from utils.results import final_table, read_accuracy
+from utils.run_config import relevant_config
 from utils.training import train
 
 PAGES = {
@@ -241,7 +242,7 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     """The single run is `er`, seed 0, of the committed results."""
     (command,) = re.findall(r"`python main\.py (.*--seed 0)`", README)
     recorded = yaml.safe_load((ROOT / "docs/results/demo/er/seed0/config.yaml").read_text())["config"]
-    given = vars(parse_args(shlex.split(command)))
+    given = relevant_config(parse_args(shlex.split(command)))
     assert {name: given[name] for name in recorded if name in given} == {
         k: v for k, v in recorded.items() if k in given
     }
