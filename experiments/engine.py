@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 import time
@@ -33,7 +34,7 @@ from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
 from experiments.records import read_summary
 from utils.files import is_locked
 from utils.registry import ROOT
-from utils.signals import StopSignals
+from utils.signals import StopSignals, blocked_signals
 from utils.status import say
 
 ATTEMPTS = 3  # at a run whose process is killed from outside, by a system that is out of memory, say
@@ -244,8 +245,11 @@ def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
     # Libraries read the number of threads when they are loaded. And the server does not get our search path before it
     # loads (Python 3.11): started in another folder it would not find our modules, and say nothing.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path):
-        multiprocessing.forkserver.ensure_running()
+    # A scheduler signals every process of a job, and these two must live on for the cells to be able to save. The
+    # start of the first ends with signals accepted, hence the second block.
+    for server in (multiprocessing.resource_tracker, multiprocessing.forkserver):
+        with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path), blocked_signals():
+            server.ensure_running()
 
 
 @contextlib.contextmanager
