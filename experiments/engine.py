@@ -7,6 +7,7 @@ happened: it claims one unfinished cell after the other (`claims.py`), and each 
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -78,10 +79,18 @@ class Outcome:
 
 
 class Engine:
-    """`jobs` processes on each of the devices work through the cells, seed by seed."""
+    """`jobs` processes on each of the devices work through the cells, seed by seed.
+
+    `patience` is how many seconds to wait, with nothing else to do, for cells that other processes have.
+    """
 
     def __init__(
-        self, cells: Sequence[Cell], devices: Sequence[str], jobs: int = 1, stale_seconds: float = STALE_SECONDS
+        self,
+        cells: Sequence[Cell],
+        devices: Sequence[str],
+        jobs: int = 1,
+        stale_seconds: float = STALE_SECONDS,
+        patience: float = math.inf,
     ):
         runs = distinct_runs(cells)
         self.total = len(runs)
@@ -90,14 +99,15 @@ class Engine:
         self.slots = [Slot(device) for _ in range(jobs) for device in devices]
         self.threads = threads_per_process(len(self.slots))
         self.stale_seconds = stale_seconds
+        self.patience = patience
         self.outcome = Outcome()
         self._attempts: Counter[Path] = Counter()
         self._old_failures = {cell.path: failure_time(cell.path) for cell in runs}
-        self._fill_at = self._beat_at = 0.0
+        self._fill_at = self._beat_at = self._idle_since = 0.0
         self._told_to_wait = False
 
     def run(self) -> Outcome:
-        """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop."""
+        """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop, or patience ends."""
         self.waiting = [cell for cell in self.waiting if not self._finished(cell)]
         say(f"{self.total} runs, of which {len(self.outcome.done)} are done")
         if not self.waiting:
@@ -105,7 +115,8 @@ class Engine:
         with StopSignals() as signals:
             try:
                 start_fork_server(self.threads, self.waiting)
-                while self._busy() or (self.waiting and not self.outcome.stopped):
+                self._idle_since = time.monotonic()
+                while self._busy() or (self.waiting and not self.outcome.stopped and not self._out_of_patience()):
                     self._stop_if_asked(signals)
                     self._fill()
                     self._beat()
@@ -116,6 +127,12 @@ class Engine:
 
     def _busy(self) -> list[Slot]:
         return [slot for slot in self.slots if slot.running is not None]
+
+    def _out_of_patience(self) -> bool:
+        if time.monotonic() - self._idle_since < self.patience:
+            return False
+        say(f"{len(self.waiting)} runs are still in the hands of other processes, and left to them")
+        return True
 
     def _stop_if_asked(self, signals: StopSignals) -> None:
         if signals.received is not None and not self.outcome.stopped:
@@ -203,7 +220,7 @@ class Engine:
             assert slot.running is not None
             self._end(slot.running)
             slot.running = None
-            self._fill_at = 0.0
+            self._fill_at, self._idle_since = 0.0, time.monotonic()
 
     def _end(self, running: Running) -> None:
         cell = running.cell
@@ -235,7 +252,17 @@ def threads_per_process(processes: int) -> int:
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return int(os.environ["OMP_NUM_THREADS"])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes)
+    granted = os.environ.get("SLURM_CPUS_ON_NODE", "")  # not every cluster binds a job to what it may use
+    return max(1, min(cores, int(granted) if granted.isdigit() else cores) // processes)
+
+
+def available_devices() -> list[str]:
+    """Every GPU, else what a single run would choose."""
+    import torch
+
+    from utils.conf import get_device
+
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [str(get_device())]
 
 
 def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
