@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from experiments.cells import Expansion, conditions, expand
 from experiments.grid import Grid, parse_seeds, read_grid, selection
 from experiments.records import read_json
+from experiments.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
 from utils.errors import UsageError, UserError
@@ -33,7 +36,7 @@ from utils.registry import ROOT
 from utils.status import discard_stdout, say
 
 WATCH_SECONDS = 5
-OF_ALL_CELLS = ("base_path", "results_path", "wandb_project", "wandb_entity")
+PLACES = ("base_path", "results_path")
 CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
@@ -51,10 +54,12 @@ def parser() -> ArgumentParser:
     for command in (plan, run, status, table, report):
         _selection(command)
     for command in (plan, run):
-        command.add_argument("--jobs", type=number(int, 1), default=1, help="runs at a time on each device")
+        jobs = "runs at a time on each device (default: 1); with --engine slurm jobs at a time (default: all)"
+        command.add_argument("--jobs", type=number(int, 1), help=jobs)
         command.add_argument(
             "--devices", metavar="LIST", help="cpu, or cuda:0,cuda:1 (default: all GPUs, else the CPU)"
         )
+    add_flags(run)
     run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
     run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
     plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
@@ -95,9 +100,13 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def selected(args: Namespace) -> list[Expansion]:
     """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
-    places = [f"--{name}={value}" for name in OF_ALL_CELLS if (value := getattr(args, name, None))]
     chosen = [selection(grid, args.rows, args.columns) for grid in grids(args)]
-    return [expand(replace(grid, seeds=args.seeds or grid.seeds), places) for grid in chosen]
+    flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
+    return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
+
+
+def _given(args: Namespace, names: Iterable[str]) -> list[str]:
+    return [f"--{name}={value}" for name in names if (value := getattr(args, name, None))]
 
 
 def grids(args: Namespace) -> list[Grid]:
@@ -137,13 +146,11 @@ def _recall(args: Namespace) -> None:
 
 
 def _devices(given: str | None) -> list[str]:
-    """Every GPU by default, else what a single run would choose."""
-    import torch
-
+    from experiments.engine import available_devices
     from utils.conf import get_device
 
     if given is None:
-        return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [str(get_device())]
+        return available_devices()
     return [str(get_device(name)) for name in given.split(",")]
 
 
@@ -162,7 +169,7 @@ def show_plan(args: Namespace) -> int:
 
     expansions, devices = selected(args), _devices(args.devices)
     cells = [cell for expansion in expansions for cell in expansion.cells]
-    at_a_time = args.jobs * len(devices)
+    at_a_time = (args.jobs or 1) * len(devices)
     estimates = Estimates(cells)
     if not args.no_probe:
         threads = threads_per_process(at_a_time)
@@ -175,13 +182,22 @@ def show_plan(args: Namespace) -> int:
 def run(args: Namespace) -> int:
     from experiments.cell_files import log_file
     from experiments.engine import Engine
+    from experiments.slurm import require_slurm, submit
     from experiments.wandb_labels import labelled
 
+    check_flags(args)
+    if args.engine == "slurm":
+        require_slurm()
     expansions, devices = selected(args), _devices(args.devices)
     _remember(args)
     for line in conditions(expansions):
         say(line)
-    outcome = Engine(labelled(expansions), devices, args.jobs).run()
+    cells = labelled(expansions)
+    if args.engine == "slurm":
+        submit(cells, args)
+        say(f"How far they are: {shlex.join(['python', 'reproduce.py', 'status', *_given(args, PLACES)])}")
+        return 0
+    outcome = Engine(cells, devices, args.jobs or 1).run()
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
     if outcome.stopped:

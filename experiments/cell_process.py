@@ -16,11 +16,13 @@ import torch
 import main
 import utils.results
 import utils.training  # noqa: F401 (what every run loads)
+from utils.signals import accept_signals
 
 
 def run_cell(argv: list[str], log: Path, threads: int) -> None:
     """`main.py` with its output in a log; exits with its exit code."""
-    os.setsid()  # Ctrl-C is for the parent, which stops its cells: a second signal would end them without saving
+    accept_signals()
+    os.setsid()  # Ctrl-C is for the parent, which stops its cells: a further one would end them without saving
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(descriptor, stream.fileno())
@@ -31,8 +33,11 @@ def run_cell(argv: list[str], log: Path, threads: int) -> None:
 
 
 def _stop_with_parent() -> None:
-    """A parent that was killed cannot stop its cells, and nobody renews their leases: save and stop."""
+    """A parent that was killed cannot stop its cells, and nobody renews their leases: save and stop.
+
+    One that stops without waiting, on a further Ctrl-C, has asked before: then this is the cell's further Ctrl-C.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -114,6 +114,15 @@ def _parsed(argv: tuple[str, ...]) -> Namespace:
     return parse_args([*argv, "--seed=0"])
 
 
+def parsed_cell(row: str, column: str, seed: int, argv: tuple[str, ...]) -> Cell:
+    """A cell by what it is told, wherever and whenever that is understood."""
+    from utils.parse import parse_args
+    from utils.run_directory import RunDirectory
+
+    args = parse_args(list(argv))
+    return Cell(row, column, seed, argv, args, RunDirectory(args).path)
+
+
 def distinct_runs(cells: Iterable[Cell]) -> list[Cell]:
     """One cell for each run directory, the first that names it: what several cells share is run once."""
     by_path: dict[Path, Cell] = {}

@@ -7,9 +7,11 @@ happened: it claims one unfinished cell after the other (`claims.py`), and each 
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 import time
@@ -33,7 +35,7 @@ from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
 from experiments.records import read_summary
 from utils.files import is_locked
 from utils.registry import ROOT
-from utils.signals import StopSignals
+from utils.signals import StopSignals, blocked_signals
 from utils.status import say
 
 ATTEMPTS = 3  # at a run whose process is killed from outside, by a system that is out of memory, say
@@ -77,10 +79,18 @@ class Outcome:
 
 
 class Engine:
-    """`jobs` processes on each of the devices work through the cells, seed by seed."""
+    """`jobs` processes on each of the devices work through the cells, seed by seed.
+
+    `patience` is how many seconds to wait, with nothing else to do, for cells that other processes have.
+    """
 
     def __init__(
-        self, cells: Sequence[Cell], devices: Sequence[str], jobs: int = 1, stale_seconds: float = STALE_SECONDS
+        self,
+        cells: Sequence[Cell],
+        devices: Sequence[str],
+        jobs: int = 1,
+        stale_seconds: float = STALE_SECONDS,
+        patience: float = math.inf,
     ):
         runs = distinct_runs(cells)
         self.total = len(runs)
@@ -89,14 +99,15 @@ class Engine:
         self.slots = [Slot(device) for _ in range(jobs) for device in devices]
         self.threads = threads_per_process(len(self.slots))
         self.stale_seconds = stale_seconds
+        self.patience = patience
         self.outcome = Outcome()
         self._attempts: Counter[Path] = Counter()
         self._old_failures = {cell.path: failure_time(cell.path) for cell in runs}
-        self._fill_at = self._beat_at = 0.0
+        self._fill_at = self._beat_at = self._idle_since = 0.0
         self._told_to_wait = False
 
     def run(self) -> Outcome:
-        """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop."""
+        """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop, or patience ends."""
         self.waiting = [cell for cell in self.waiting if not self._finished(cell)]
         say(f"{self.total} runs, of which {len(self.outcome.done)} are done")
         if not self.waiting:
@@ -104,7 +115,8 @@ class Engine:
         with StopSignals() as signals:
             try:
                 start_fork_server(self.threads, self.waiting)
-                while self._busy() or (self.waiting and not self.outcome.stopped):
+                self._idle_since = time.monotonic()
+                while self._busy() or (self.waiting and not self.outcome.stopped and not self._out_of_patience()):
                     self._stop_if_asked(signals)
                     self._fill()
                     self._beat()
@@ -115,6 +127,12 @@ class Engine:
 
     def _busy(self) -> list[Slot]:
         return [slot for slot in self.slots if slot.running is not None]
+
+    def _out_of_patience(self) -> bool:
+        if time.monotonic() - self._idle_since < self.patience:
+            return False
+        say(f"{len(self.waiting)} runs are still in the hands of other processes, and left to them")
+        return True
 
     def _stop_if_asked(self, signals: StopSignals) -> None:
         if signals.received is not None and not self.outcome.stopped:
@@ -202,7 +220,7 @@ class Engine:
             assert slot.running is not None
             self._end(slot.running)
             slot.running = None
-            self._fill_at = 0.0
+            self._fill_at, self._idle_since = 0.0, time.monotonic()
 
     def _end(self, running: Running) -> None:
         cell = running.cell
@@ -234,7 +252,17 @@ def threads_per_process(processes: int) -> int:
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return int(os.environ["OMP_NUM_THREADS"])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes)
+    granted = os.environ.get("SLURM_CPUS_ON_NODE", "")  # not every cluster binds a job to what it may use
+    return max(1, min(cores, int(granted) if granted.isdigit() else cores) // processes)
+
+
+def available_devices() -> list[str]:
+    """Every GPU, else what a single run would choose."""
+    import torch
+
+    from utils.conf import get_device
+
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [str(get_device())]
 
 
 def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
@@ -244,8 +272,11 @@ def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
     # Libraries read the number of threads when they are loaded. And the server does not get our search path before it
     # loads (Python 3.11): started in another folder it would not find our modules, and say nothing.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path):
-        multiprocessing.forkserver.ensure_running()
+    # A scheduler signals every process of a job, and these two must live on for the cells to be able to save. The
+    # start of the first ends with signals accepted, hence the second block.
+    for server in (multiprocessing.resource_tracker, multiprocessing.forkserver):
+        with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path), blocked_signals():
+            server.ensure_running()
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from utils.errors import UserError
 from utils.evaluate import evaluate_loaders
 from utils.optimization import autocast
 from utils.parse import parse_args
+from utils.signals import accept_signals
 from utils.state import pack
 
 FIRST_TASK_STEPS = 3
@@ -99,6 +100,7 @@ class Probe:
 
 def probe(argv: list[str], threads: int, answer: Connection) -> None:
     """In a process of its own: sends what was measured, or why nothing could be."""
+    accept_signals()
     torch.set_num_threads(threads)
     result: dict[str, Any]
     try:

@@ -1,4 +1,4 @@
-"""How far a grid is: read from run directories and leases alone, so that no process needs to be asked."""
+"""How far a grid is: read from run directories and leases, and SLURM's queue if anything was submitted to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import datasets
@@ -17,19 +17,29 @@ from experiments.estimates import Estimates
 from experiments.markdown import table
 from experiments.plan import duration
 from experiments.records import read_summary
+from experiments.slurm_queue import Task, last_words, tasks_of
+from utils.errors import UserError
 
-DONE, RUNNING, FAILED, WAITING = STATES = ("done", "running", "failed", "waiting")
+DONE, RUNNING, QUEUED, FAILED, WAITING = STATES = ("done", "running", "queued", "failed", "waiting")
 TAIL_BYTES = 1 << 16  # more than the last line of `metrics.jsonl`
 
 
 @dataclass(frozen=True)
 class CellStatus:
-    """`progress` is the part of its tasks that a run has finished, `reason` why a failed one failed."""
+    """`progress` is the part of its tasks that a run has finished, `reason` why a failed one failed.
+
+    `task` is SLURM's, of a run that is queued, or failed without a word of its own.
+    """
 
     cell: Cell
     state: str
     progress: float = 0.0
     reason: str = ""
+    task: Task | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.task.log if self.task else log_file(self.cell.path)
 
 
 def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
@@ -40,6 +50,22 @@ def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
         return CellStatus(cell, RUNNING, progress)
     failure = read_failure(cell.path)
     return CellStatus(cell, WAITING, progress) if failure is None else CellStatus(cell, FAILED, progress, failure)
+
+
+def _statuses(cells: Sequence[Cell]) -> tuple[dict[Path, CellStatus], str]:
+    """By run directory; and what to say if SLURM has some of them but cannot be asked."""
+    found = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
+    waiting = [s.cell for s in found.values() if s.state == WAITING]
+    try:
+        tasks = tasks_of(waiting)
+    except UserError as error:
+        return found, f"Which of the waiting runs are queued is unknown: {error}"
+    for path, task in tasks.items():
+        state, reason = QUEUED, ""
+        if task.state is None:
+            state, reason = FAILED, f"its SLURM job {task.name} ended: {last_words(task.log)}"
+        found[path] = replace(found[path], state=state, reason=reason, task=task)
+    return found, ""
 
 
 def _progress(cell: Cell) -> float:
@@ -61,24 +87,25 @@ def _current_task(metrics: Path) -> int:
 def status(expansions: Sequence[Expansion]) -> str:
     """A line per table, the runs that are running and those that failed, and when all will be done."""
     cells = [cell for expansion in expansions for cell in expansion.cells]
-    by_path = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
+    by_path, note = _statuses(cells)
+    found = list(by_path.values())
+    states = [state for state in STATES if state != QUEUED or any(s.state == QUEUED for s in found)]
     rows = []
     for expansion in expansions:
         counts = Counter(by_path[path].state for path in {cell.path for cell in expansion.cells})
-        rows.append([expansion.grid.name, *(str(counts[state]) for state in STATES)])
-    parts = [*conditions(expansions), table(["", *STATES], rows)]
-    found = list(by_path.values())
+        rows.append([expansion.grid.name, *(str(counts[state]) for state in states)])
+    parts = [*conditions(expansions), table(["", *states], rows)]
     parts += [f"running: {s.cell.name} ({s.progress:.0%})" for s in found if s.state == RUNNING]
-    for s in found:
-        if s.state == FAILED:
-            parts.append(f"failed: {s.cell.name}: {s.reason}\n        {log_file(s.cell.path)}")
-    return "\n".join([*parts, _remaining(found)])
+    jobs = Counter((s.task.job, s.task.condition) for s in found if s.state == QUEUED and s.task)
+    parts += [f"queued: {count} in SLURM job {job} ({condition})" for (job, condition), count in jobs.items()]
+    parts += [f"failed: {s.cell.name}: {s.reason}\n        {s.log}" for s in found if s.state == FAILED]
+    return "\n".join([*parts, *filter(None, [note]), _remaining(found)])
 
 
 def _remaining(found: Sequence[CellStatus]) -> str:
     """The time until all is done, if what runs now goes on running; failed runs are not in it."""
     running = [s for s in found if s.state == RUNNING]
-    left = [s for s in found if s.state in (RUNNING, WAITING)]
+    left = [s for s in found if s.state in (RUNNING, QUEUED, WAITING)]
     if not left:
         return "Nothing is left to run." if all(s.state == DONE for s in found) else "Only failed runs are left."
     estimates = Estimates([s.cell for s in found if s.state == DONE])

@@ -1,18 +1,28 @@
-"""What the tests of grids share: a grid in a file, and runs that were never trained."""
+"""What the tests of grids share: a grid in a file, runs that were never trained, and real ones."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
+from helpers import RESULT_FILES
 
+import reproduce
+from experiments.cell_files import log_file
 from experiments.cells import Cell, Expansion, expand
 from experiments.grid import read_grid
+from experiments.records import read_summary
+from main import initialize
 from utils.metrics import summarise
+from utils.parse import parse_args
 from utils.results import write_accuracy, write_json, write_summary
 from utils.run_directory import RunDirectory
+from utils.training import train
 
 DIGITS = {"dataset": "seq-digits", "n_epochs": 1, "buffer_size": 50}
 
@@ -50,3 +60,36 @@ def finish(cell: Cell, first: float, last: tuple[float, float], seconds: float =
         parameters=1234,
         stored_bytes=5678,
     )
+
+
+def call(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def wait_for(what: Callable[[], object], seconds: float = 120, pause: float = 0.01) -> None:
+    """However busy the machine is."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(pause)
+
+
+def begun(cell: Cell) -> bool:
+    """It has a checkpoint, and is not finished."""
+    return (cell.path / "checkpoint.pt").exists() and read_summary(cell.path) is None
+
+
+def attempts(cell: Cell) -> int:
+    return log_file(cell.path).read_text().count("$ python main.py")
+
+
+def assert_same_results(cells: list[Cell], elsewhere: Path) -> None:
+    """As those of the same commands in this process, undisturbed."""
+    for cell in cells:
+        args = parse_args([*cell.argv[:-2], f"--base_path={elsewhere}", cell.argv[-1]])
+        train(*initialize(args))
+        directory = elsewhere / "results" / cell.path.relative_to(cell.path.parents[2])
+        for name in RESULT_FILES:
+            assert (cell.path / name).read_bytes() == (directory / name).read_bytes(), (cell.name, name)

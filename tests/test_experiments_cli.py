@@ -8,16 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from experiment_helpers import DIGITS, expanded, finish, write_grid
+from experiment_helpers import DIGITS, call, expanded, finish, write_grid
 from helpers import ROOT
-
-import reproduce
-
-
-def call(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as ended:
-        reproduce.main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from experiment_helpers import DIGITS, expanded
-from helpers import RESULT_FILES, ROOT
+from experiment_helpers import DIGITS, assert_same_results, attempts, begun, expanded, wait_for
+from helpers import ROOT
 
 from experiments.cell_files import cell_directory, log_file, read_failure, write_failure
 from experiments.cells import Cell
 from experiments.engine import Engine, threads_per_process
 from experiments.records import read_summary
-from main import initialize
 from utils.files import RunLock, is_locked
-from utils.parse import parse_args
-from utils.training import train
 
 LONG = {
     "flags": DIGITS | {"n_epochs": 10, "checkpoint_every": 20},
@@ -36,23 +32,6 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
-    """However busy the machine is."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def begun(cell: Cell) -> bool:
-    """It has a checkpoint, and is not finished."""
-    return (cell.path / "checkpoint.pt").exists() and read_summary(cell.path) is None
-
-
-def attempts(cell: Cell) -> int:
-    return log_file(cell.path).read_text().count("$ python main.py")
-
-
 def process_of(cell: Cell) -> int | None:
     """That works on it, if there is one."""
     try:
@@ -61,16 +40,6 @@ def process_of(cell: Cell) -> int | None:
     except (FileNotFoundError, IndexError, ProcessLookupError):
         return None
     return number
-
-
-def assert_same_results(cells: list[Cell], elsewhere: Path) -> None:
-    """As those of the same commands in this process, undisturbed."""
-    for cell in cells:
-        args = parse_args([*cell.argv[:-2], f"--base_path={elsewhere}", cell.argv[-1]])
-        train(*initialize(args))
-        directory = elsewhere / "results" / cell.path.relative_to(cell.path.parents[2])
-        for name in RESULT_FILES:
-            assert (cell.path / name).read_bytes() == (directory / name).read_bytes(), (cell.name, name)
 
 
 class Command:
@@ -90,6 +59,15 @@ class Command:
     def press_control_c(self) -> tuple[int, str]:
         """A terminal sends the signal to the whole group of processes."""
         os.killpg(self.process.pid, signal.SIGINT)
+        return self._end()
+
+    def signal_all(self, number: int, cells: list[Cell]) -> tuple[int, str]:
+        """As a scheduler does, to every process of a job, and not only once."""
+        for _ in range(2):
+            os.killpg(self.process.pid, number)
+            for pid in filter(None, map(process_of, cells)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         return self._end()
 
     def kill(self) -> int:
@@ -131,6 +109,18 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
         assert log.count("final average accuracy") == 1 and "This run is finished" not in log  # it ended once
         assert list(cell_directory(cell.path).iterdir()) == [log_file(cell.path)]
     assert_same_results(cells, tmp_path / "undisturbed")
+
+
+def test_a_scheduler_signals_every_process_and_the_runs_save(tmp_path: Path) -> None:
+    cells = expanded(tmp_path, **LONG | {"flags": DIGITS | {"n_epochs": 500, "checkpoint_every": 20}, "seeds": 1}).cells
+    command = Command(tmp_path)
+    wait_for(lambda: all(begun(cell) and process_of(cell) for cell in cells), seconds=600)
+    code, output = command.signal_all(signal.SIGUSR2, cells)
+    assert code == 128 + signal.SIGUSR2 and "Stopped. The same command goes on." in output
+    assert not any(map(process_of, cells))  # they were waited for
+    for cell in cells:
+        log = log_file(cell.path).read_text()
+        assert "Stopped at task" in log and "without saving" not in log
 
 
 def test_a_failing_cell_stops_no_other_and_is_tried_again_by_the_next_command(
@@ -194,7 +184,14 @@ def test_a_run_that_is_in_use_is_waited_for(tmp_path: Path, monkeypatch: pytest.
     assert started == [False]
 
 
-def test_a_cell_finds_torch_loaded_wherever_the_command_is_given(tmp_path: Path) -> None:
+def test_the_fork_server_has_torch_loaded_wherever_the_command_is_given_and_outlives_signals(tmp_path: Path) -> None:
+    """Asked in a process that it has forked, which inherits the mask of signals, too."""
+    question = """
+import os, signal, sys
+mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+sender.send(('experiments.cell_process' in sys.modules, os.environ['OMP_NUM_THREADS'], mask == blocked))
+"""
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -204,13 +201,12 @@ if __name__ == "__main__":
     start_fork_server(3, [])
     context = multiprocessing.get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
-    question = "import os, sys; sender.send(('experiments.cell_process' in sys.modules, os.environ['OMP_NUM_THREADS']))"
-    context.Process(target=exec, args=(question, {{"sender": sender}})).start()
+    context.Process(target=exec, args=({question!r}, {{"sender": sender}})).start()
     print(receiver.recv())
 """
     (tmp_path / "ask.py").write_text(code)
     done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "(True, '3')\n", done.stderr
+    assert done.stdout == "(True, '3', True)\n", done.stderr
 
 
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

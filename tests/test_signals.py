@@ -1,4 +1,4 @@
-"""Signals set a flag, a second one ends the process at once, and the handlers before come back."""
+"""Signals set a flag, a further Ctrl-C ends the process at once, and the handlers before come back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.signals import NAMES, StopSignals
+from utils.signals import NAMES, StopSignals, blocked_signals
 
 ROOT = Path(__file__).resolve().parent.parent
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -43,15 +43,16 @@ def test_first_signal_ends_the_loop_with_128_plus_its_number(name: str) -> None:
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=10)
     assert process.returncode == 128 + getattr(signal, name)
-    assert errors == f"{name} received: saving at the next step boundary; a second signal stops at once\n"
+    assert errors == f"{name} received: saving at the next step boundary; a further Ctrl-C stops at once\n"
 
 
 @POSIX
-def test_second_signal_of_another_kind_ends_the_process_at_once() -> None:
+def test_a_scheduler_may_repeat_itself_and_ctrl_c_ends_the_process_at_once() -> None:
     process = start("stubborn")
-    process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    assert process.poll() is None
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGUSR2):
+        process.send_signal(number)
+        time.sleep(0.3)
+        assert process.poll() is None
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=10)
@@ -69,6 +70,20 @@ def test_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stop.received == signal.SIGUSR1 and stop.exit_code == 128 + signal.SIGUSR1
         raise ZeroDivisionError
     assert {name: signal.getsignal(getattr(signal, name)) for name in NAMES} == before
+
+
+@POSIX
+def test_blocked_signals_wait_whichever_thread_they_hit_and_spare_processes_started_meanwhile() -> None:
+    over = threading.Event()
+    threading.Thread(target=over.wait, daemon=True).start()
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('alive')"
+    with StopSignals() as stop:
+        with blocked_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+            child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            assert stop.received is None and child.stdout == "alive\n"
+        assert stop.received == signal.SIGTERM
+    over.set()
 
 
 def test_in_another_thread_nothing_is_caught() -> None:

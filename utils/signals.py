@@ -6,11 +6,17 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 # Slurm and others send USR1 or USR2 some time before the end; TERM is the end; INT is Ctrl-C.
 NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+
+
+def _numbers() -> list[int]:
+    """Of the signals that this platform has."""
+    return [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 
 
 def _say(text: str) -> None:
@@ -20,10 +26,11 @@ def _say(text: str) -> None:
 
 
 class StopSignals:
-    """`with StopSignals() as stop:` the first signal sets `stop.received`, a second one ends the process.
+    """`with StopSignals() as stop:` the first signal sets `stop.received`, a further Ctrl-C ends the process.
 
-    The loop looks at `received` between two steps, saves, and exits with `exit_code`. Outside the main thread,
-    where Python allows no handlers, nothing is caught.
+    The loop looks at `received` between two steps, saves, and exits with `exit_code`. Only Ctrl-C is impatience:
+    schedulers repeat themselves (Slurm sends TERM twice within milliseconds when it preempts a job). Outside the
+    main thread, where Python allows no handlers, nothing is caught.
     """
 
     def __init__(self) -> None:
@@ -37,15 +44,16 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self.received is not None:
-            _say(f"second signal ({name}): stopped at once, without saving")
+        if self.received is None:
+            self.received = number
+            _say(f"{name} received: saving at the next step boundary; a further Ctrl-C stops at once")
+        elif number == signal.SIGINT:
+            _say(f"{name}: stopped at once, without saving")
             os._exit(128 + number)
-        self.received = number
-        _say(f"{name} received: saving at the next step boundary; a second signal stops at once")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (getattr(signal, name) for name in NAMES if hasattr(signal, name)):
+            for number in _numbers():
                 self._originals[number] = signal.signal(number, self._handle)
         return self
 
@@ -55,3 +63,39 @@ class StopSignals:
         for number, original in self._originals.items():
             # None: the handler was not installed from Python and cannot be reinstalled from it.
             signal.signal(number, signal.SIG_DFL if original is None else original)
+
+
+class _Deferred(StopSignals):
+    """Remembers signals instead of acting on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caught: list[int] = []
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.caught.append(number)
+
+
+@contextlib.contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Stop signals wait until the end of the block. Processes that are started in it never get any; see below.
+
+    The mask is inherited by those processes, but here it holds for this thread alone, and a library may have started
+    others. So handlers, which Python runs in the main thread whichever thread was hit, do the rest.
+    """
+    deferred = _Deferred()
+    try:
+        with deferred:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _numbers())
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    finally:
+        for number in deferred.caught:
+            signal.raise_signal(number)
+
+
+def accept_signals() -> None:
+    """For a process whose parent was started with `blocked_signals`."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _numbers())
