@@ -73,7 +73,7 @@ class ICarl(ContinualModel):
         self.class_means = None
         if self.n_past_classes:
             self.old_net = copy.deepcopy(self.net).eval().requires_grad_(False)
-            append_exemplars(dataset.train_loader.dataset, self.buffer)
+        append_exemplars(dataset.train_loader.dataset, self.buffer)
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         past, seen = self.n_past_classes, self.n_seen_classes

@@ -70,7 +70,7 @@ def test_the_true_labels_reach_observe(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_exemplars_without_true_labels_are_refused(tmp_path: Path) -> None:
     flags = ("--noise_rate", "0.2", "--buffer_size", "20", "--n_epochs", "1")
     with pytest.raises(UsageError, match="exemplars can't join a training set that gives true_labels"):
-        run(tmp_path, *flags, model="icarl")
+        run(tmp_path, *flags, "--stop_after", "1", model="icarl")  # before anything is trained
     summary, _, _ = run(tmp_path / "er", *flags, model="er")
     assert summary["n_tasks"] == 5
 
