@@ -23,7 +23,8 @@ from experiments.cells import Expansion
 from experiments.curves import LOSS_POINTS, read_curves
 from experiments.grid import PaperValue
 from experiments.markdown import markdown
-from experiments.report.aggregate import aggregated
+from experiments.report import drawing
+from experiments.report.aggregate import Cell, aggregated
 from experiments.report.agreement import agreement
 from experiments.report.figures import write_figures
 from experiments.report.latex import document, escape, latex
@@ -31,7 +32,7 @@ from experiments.report.page import page
 from experiments.report.styles import styles
 from experiments.report.write import write_report
 from experiments.results import Results, read_results
-from experiments.statistics import Summary
+from experiments.statistics import Summary, summarise
 from experiments.stored import read_stored
 
 ROWS = {
@@ -283,6 +284,15 @@ def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) ->
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
         write_figures([results], styles([results]), tmp_path / "figures")
     assert (tmp_path / "figures" / "grid-accuracy.png").stat().st_size > 1000
+
+
+def test_memory_is_labelled_by_plain_numbers() -> None:
+    cells = [Cell(1, memory=memory, faia=summarise([20.0])) for memory in (1_540_000, 6_160_000)]
+    looks = styles([made_up_results(1, 1, 1, 2)])
+    figure = drawing.memory({"digits": {"M0": cells}}, looks, "title")
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both")]
+    assert {"2", "5"} <= set(labels) and all(re.fullmatch(r"[\d.]*", label) for label in labels), labels
 
 
 def test_latex_is_well_formed(half_done: Expansion, tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str
 
 def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], title: str) -> Any:
     figure, axes = _panels(len(datasets), title, looks)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     for one, (dataset, rows) in zip(axes, datasets.items(), strict=True):
         for row, cells in rows.items():
             stored = sorted((cell for cell in cells if cell.memory), key=lambda cell: cell.memory or 0)
@@ -164,7 +166,10 @@ def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], 
             elif values[0].mean is not None:
                 one.axhline(values[0].mean, label=row, **_line(looks[row]))
         one.set(title=dataset, xlabel="memory in MB", xscale="log")
+        # Plain numbers: the log axis' own are formulas, and formulas are off.
+        one.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         one.xaxis.set_major_formatter("{x:g}")
+        one.xaxis.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("FAIA in %")
     _names(figure, axes, looks)
     return figure

@@ -30,7 +30,7 @@ FRAMES = {"SGD": (1, 3), "Joint": (8, 2, 1, 2)}  # and their dashes
 MARKERS = "osDvP^X*"
 DASHES = [(3, 2), (7, 3), (9, 3, 2, 3), (5, 2, 1, 2)]
 CALIBRATED = "DGC-"
-TURN = 0.05  # of the circle of hues
+TURN = 0.12  # of the circle of hues, from two variants of a method to the next two
 
 
 @dataclass(frozen=True)
