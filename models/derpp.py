@@ -9,8 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import add_replay_args, check_replay_args, compute_logits, make_buffer, offer_task
-from utils.args import ArgumentParser, number
+from models.utils.rehearsal import (
+    add_replay_args,
+    add_stored_weights,
+    check_replay_args,
+    compute_logits,
+    make_buffer,
+    offer_task,
+)
+from utils.args import ArgumentParser
 from utils.modes import network_mode
 
 CHUNK = 256  # images per forward pass when the logits of a whole task are computed
@@ -30,8 +37,7 @@ class Derpp(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_replay_args(parser)
-        parser.add_argument("--alpha", type=number(float, 0), required=True, help="weight of the stored logits, α")
-        parser.add_argument("--beta", type=number(float, 0), required=True, help="weight of the stored labels, β")
+        add_stored_weights(parser)
         return parser
 
     @classmethod

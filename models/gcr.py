@@ -11,7 +11,7 @@ from torch import Tensor
 from models.utils.continual_model import ContinualModel
 from models.utils.gcr_memory import CandidateReservoir, Examples, choose, join
 from models.utils.gcr_selection import logit_gradients, select
-from models.utils.rehearsal import make_buffer, to_input, training_set
+from models.utils.rehearsal import add_stored_weights, make_buffer, to_input, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
 
@@ -49,9 +49,8 @@ class Gcr(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_rehearsal_args(parser)
-        weight, add = number(float, 0), parser.add_argument
-        add("--alpha", type=weight, required=True, help="weight of the stored logits, α")
-        add("--beta", type=weight, required=True, help="weight of the stored labels, β")
+        add_stored_weights(parser)
+        add = parser.add_argument
         add("--ridge", type=number(float, above=0), default=0.5, help="penalty on the coreset's squared weights, λ")
         add(
             "--candidate_size",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.utils.balanced_memory import draw_balanced, keep_first_of_each, require_own_classes
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import compute_logits, make_buffer
+from models.utils.rehearsal import add_stored_weights, compute_logits, make_buffer
 from models.utils.xder_losses import future_constraint, graft, past_constraint
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import to_device
@@ -46,9 +46,8 @@ class XDer(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_rehearsal_args(parser)
+        add_stored_weights(parser)
         weight, add = number(float, 0), parser.add_argument
-        add("--alpha", type=weight, required=True, help="weight of the stored logits, α")
-        add("--beta", type=weight, required=True, help="weight of the stored labels, β")
         add("--gamma", type=number(float, 0, 1), default=0.85, help="grafted logits: fraction of the true class's, γ")
         add("--lambd", type=weight, default=0.05, help="weight of the contrastive loss on future heads, λ")
         add("--eta", type=weight, required=True, help="weight of the constraints on past and future heads, η")

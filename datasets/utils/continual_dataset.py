@@ -200,8 +200,8 @@ class ContinualDataset:
 
     def _task_images(self) -> ImageSet:
         """The current task's; images without a label are for methods that can do something with them."""
-        train, (first, last) = self._splits.train, self.get_offsets()
-        rows = ((train.targets >= first) & (train.targets < last)).nonzero()[:, 0]
+        train = self._splits.train
+        rows = _rows_of(train, self.get_offsets())
         if not some_unlabelled(self.args):
             return train.subset(rows)
         mask = labelled(train.labels(rows), self.args)
@@ -332,6 +332,10 @@ def _range(counts: list[int], task: int) -> tuple[int, int]:
     return sum(counts[: max(task, 0)]), sum(counts[: max(task + 1, 0)])
 
 
-def _classes(images: ImageSet, offsets: tuple[int, int]) -> ImageSet:
+def _rows_of(images: ImageSet, offsets: tuple[int, int]) -> torch.Tensor:
     first, last = offsets
-    return images.subset((images.targets >= first) & (images.targets < last))
+    return ((images.targets >= first) & (images.targets < last)).nonzero()[:, 0]
+
+
+def _classes(images: ImageSet, offsets: tuple[int, int]) -> ImageSet:
+    return images.subset(_rows_of(images, offsets))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from utils.args import add_rehearsal_args, choice
+from utils.args import add_rehearsal_args, choice, number
 from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
 from utils.errors import UsageError
@@ -27,6 +27,12 @@ def add_replay_args(parser: Any) -> None:
         help="offer images to the reservoir at every step (Mammoth; the default), or each once at the end of its task "
         "(Algorithm 1; the default of dgc_*)",
     )
+
+
+def add_stored_weights(parser: Any) -> None:
+    """The flags α and β of DER++'s loss and those built on it."""
+    for name, what in {"--alpha": "logits, α", "--beta": "labels, β"}.items():
+        parser.add_argument(name, type=number(float, 0), required=True, help=f"weight of the stored {what}")
 
 
 def check_replay_args(args: Namespace) -> None:
