@@ -7,7 +7,7 @@
 | 2 | "medium" | channels_last | bfloat16 | – |
 | 3 | "medium" | channels_last | bfloat16 | yes |
 
-Levels 2 and 3 are refused on a device that would only emulate bfloat16 (22 times slower than float32 on an AVX2 CPU).
+Levels 2 and 3 are refused on a device that would only emulate bfloat16, which is far slower than float32.
 """
 
 from __future__ import annotations
