@@ -14,6 +14,7 @@ from models.utils.rehearsal import join_replay, make_buffer
 from models.utils.ring_memory import RingMemory
 from utils.args import ArgumentParser, add_rehearsal_args, choice, number
 from utils.augmentations import to_device
+from utils.batch_norm import bn_track_stats
 from utils.errors import UsageError
 from utils.modes import network_mode
 
@@ -41,11 +42,12 @@ class Hal(ContinualModel):
     As in Mammoth no gradient flows through θ'. Its outputs are then a goal: the term leads those of the anchors on to
     where the step takes them, and they change more than without it, not less.
 
-    Our choices: anchors live in the space of the network's inputs, noise in [0, 1] included. They pass through the
-    network in eval mode, when they are learned and when they are used, so that they neither depend on one another nor
-    enter BatchNorm's statistics (Mammoth: train mode, learned in batches of one). θ' is a plain gradient step with the
-    optimizer's present learning rate; anchors and θ_M are made with `--lr` itself. φ(B) is of the pass before the step,
-    which is there already.
+    Our choices: anchors live in the space of the network's inputs, noise in [0, 1] included. They are learned in eval
+    mode, where each depends on itself alone (Mammoth: train mode, batches of one), and used in train mode: BatchNorm
+    normalises them by their own statistics, since with the running ones nothing bounds the outputs of these images and
+    on CIFAR-100 the term explodes within ten steps; unlike in Mammoth they do not enter the running ones. θ' is a plain
+    gradient step with the optimizer's present learning rate; anchors and θ_M are made with `--lr` itself. φ(B) is of
+    the pass before the step, which is there already.
     """
 
     NAME = "hal"
@@ -113,7 +115,7 @@ class Hal(ContinualModel):
     def _anchor_loss(self) -> Tensor:
         """mean (f_θ(e) − f_θ'(e))² over anchors and outputs; θ' from the gradients that the parameters have now."""
         anchors, lr = self.anchors[: self.n_past_classes], self.opt.param_groups[0]["lr"]
-        with network_mode(self.net, training=False):
+        with bn_track_stats(self.net, False):
             with torch.no_grad():
                 parameters = self.net.named_parameters()
                 ahead = {name: p - lr * p.grad for name, p in parameters if p.grad is not None}

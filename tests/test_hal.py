@@ -49,8 +49,8 @@ def slow_step(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, anchor
     with torch.no_grad():
         for parameter, gradient in zip(ahead.parameters(), first, strict=True):
             parameter -= lr * gradient
-        goal = ahead.eval()(anchors)
-    now = copy.deepcopy(net).eval()  # the statistics that the pass above has left
+        goal = ahead(anchors)
+    now = copy.deepcopy(net)  # whose statistics don't matter: in train mode the anchors have their own
     penalty = sum((goal[i, c] - now(anchors)[i, c]) ** 2 for i in range(len(anchors)) for c in range(10))
     penalty = penalty / (10 * len(anchors))
     second = torch.autograd.grad(penalty, list(now.parameters()))
@@ -105,6 +105,17 @@ def test_the_term_leads_the_anchors_outputs_on(tmp_path: Path) -> None:
         model.observe(*batch)
         changes.append(float((model.net(model.anchors[:2]) - before).detach().norm()))
     assert changes[0] < changes[1] < changes[2]
+
+
+def test_no_anchor_is_too_bright(tmp_path: Path) -> None:
+    """Normalised by running statistics, the outputs would grow with the anchors, and the term with their square."""
+    terms = []
+    for brightness in (1, 1000):
+        model = build("hal", tmp_path, *BUFFER, *RESNET)
+        train_task(model)
+        model.anchors *= brightness
+        terms.append(model.observe(*begin_task(model)[0])["loss_anchors"])
+    torch.testing.assert_close(terms[1], terms[0], rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
