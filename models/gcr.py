@@ -157,7 +157,7 @@ class Gcr(ContinualModel):
         # A task that another run has trained (`--start_from`) counts as if it had been trained here.
         elsewhere = self.args.n_epochs * len(training_set(dataset))
         self.past_presented += self.candidates.num_seen_examples or elsewhere
-        self.candidates.empty()
+        self.candidates.start_anew()
 
     def _select(self, pool: Examples, budget: int) -> Examples:
         """At most so many images of the pool, with the weights that make them stand for all of it."""

@@ -33,6 +33,13 @@ def test_replay_stores_its_buffer_and_calibration_its_vectors(tmp_path: Path) ->
     assert stored == buffer + vectors + generator + 40 * 8  # and an order in which the buffer is drawn from
 
 
+def test_coreset_and_candidates_both_count(tmp_path: Path) -> None:
+    logits, weight, task = 4 * 10, 4, 8
+    stored, _ = trained(tmp_path, "gcr", "--buffer_size", "40", "--candidate_size", "30")
+    coreset, candidates = 40 * (IMAGE + LABEL + logits + weight + task), 30 * (IMAGE + LABEL + logits)
+    assert stored == coreset + candidates + (IMAGE + LABEL + logits) + 8  # a row for what is not kept, and a counter
+
+
 def test_what_belongs_to_the_network_is_not_counted_and_shared_memory_once(tmp_path: Path) -> None:
     model = build("sgd", tmp_path)
     model.head = next(model.net.parameters())

@@ -83,6 +83,11 @@ class CandidateReservoir(Buffer):
         filled = min(int(self.taken), self.capacity)
         return [getattr(self, name)[:filled] for name in self.used_attributes]
 
+    def start_anew(self) -> None:
+        """Without images, but with the room for them: it is needed in the next task again, and counts as stored."""
+        self.num_seen_examples = 0
+        self.taken.zero_()
+
     def empty(self) -> None:
         super().empty()
         self.taken.zero_()
