@@ -253,9 +253,10 @@ def test_cells_are_means_over_seeds(half_done: Expansion) -> None:
     assert cell.matrix == [[90.0], [49.0, 60.0]] and [s.mean for s in cell.average_accuracy] == [90.0, 54.5]
     assert cell.loss == ([0.5, 1.5, 2.5, 3.5, 4.5], [3.0, None, 1.0, 2.0, 1.0]) and cell.task_starts == [0, 3]
     assert cell.gradients["buffer_error"] == [0.5123] and cell.faia is not None and cell.faia.mean == 72.25
-    assert cell.memory == 5678
+    assert cell.memory == 4 * 1234 + 5678
     without = [{name: value for name, value in record.items() if name != "stored_bytes"} for record in records]
-    assert aggregated(without).memory is None and aggregated([without[0], records[1]]).memory == 5678
+    assert aggregated(without).memory is None and aggregated([without[0], records[1]]).memory == cell.memory
+    assert aggregated([records[0] | {"stored_bytes": 0}]).memory == 0
 
 
 def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expansion) -> None:

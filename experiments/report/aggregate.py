@@ -23,7 +23,7 @@ class Cell:
     matrix: list[Values] = field(default_factory=list)  # a[i,j] for j ≤ i
     task_starts: list[int] = field(default_factory=list)
     loss: tuple[list[float], Values] = ((), ())  # type: ignore[assignment]  # steps and values
-    memory: int | None = None  # bytes that the method keeps beside its network; None if its runs do not tell
+    memory: int | None = None  # bytes of network and all that is kept beside it; 0 if nothing is, None if unknown
     faia: Summary | None = None
     gradients: dict[str, Values] = field(default_factory=dict)  # `at` and what was measured there
 
@@ -50,10 +50,15 @@ def aggregated(records: Sequence[Record]) -> Cell:
         matrix=[_means(rows) for rows in zip(*matrices, strict=True)],
         task_starts=_starts(records[0].get("task_steps") or []),
         loss=_loss(records),
-        memory=next((record["stored_bytes"] for record in records if "stored_bytes" in record), None),
+        memory=next((_memory(record) for record in records if "stored_bytes" in record), None),
         faia=summarise(faia) if faia else None,
         gradients=_gradients([record["diagnostics"] for record in measured]),
     )
+
+
+def _memory(record: Record) -> int:
+    """With the network, since Dynamic ER's grows; at 4 bytes a parameter."""
+    return record["stored_bytes"] and 4 * record["parameters"] + record["stored_bytes"]
 
 
 def _alike(lists: list[list[Any]]) -> list[list[Any]]:

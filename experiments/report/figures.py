@@ -20,7 +20,7 @@ TITLES = {
     "accuracy": "AA_t over the tasks t: mean over seeds ± one standard error",
     "matrices": "a[i,j], Class-IL accuracy in % on task j (column) after task i (row): mean over seeds",
     "loss": "Training loss over steps: mean over seeds",
-    "memory": "FAIA against what the method stores beside its network: mean over seeds ± one standard error",
+    "memory": "FAIA against memory, network and all that is stored beside it: mean over seeds ± one standard error",
     "gradients": "Relative error and cosine to the gradient of all past data: mean over seeds",
 }
 Panels = dict[str, dict[str, Cell]]  # by column and row

@@ -208,8 +208,8 @@ const KINDS = {
   },
   memory: {
     title: "FAIA against memory", has: hasMemory, draw: overMemory, byDataset: true,
-    caption: "Memory is all that a method keeps beside its network at the end of a run: images, labels, logits, "
-      + "vectors of calibration, copies of the network. A horizontal line stores nothing.",
+    caption: "Memory is the network at the end of a run, at 4 bytes a parameter, and all that a method keeps beside "
+      + "it: images, labels, logits, vectors of calibration, copies of the network. A horizontal line keeps nothing.",
   },
   gradients: {
     title: "Gradient error", has: measured("error"), draw: gradients("error"),
