@@ -10,6 +10,7 @@ import socket
 import subprocess
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,20 @@ def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) ->
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
         write_figures([results], styles([results]), tmp_path / "figures")
     assert (tmp_path / "figures" / "grid-accuracy.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_names_of_many_rows_fit_in(columns: int) -> None:
+    looks = styles([made_up_results(30, 1, 1, 2)])
+    cells = {row: Cell(1, average_accuracy=[summarise([50.0])] * 2) for row in looks}
+    figure = drawing.accuracy({f"column {i}": cells for i in range(columns)}, looks, "title")
+    figure.canvas.draw()
+    texts = figure.legends[0].get_texts() if columns > 1 else figure.axes[0].texts
+    boxes = [text.get_window_extent() for text in texts]
+    assert [text.get_text() for text in texts] == list(looks) and len(boxes) == 30
+    assert min(box.y0 for box in boxes) > 0 and max(box.y1 for box in boxes) < figure.bbox.y1
+    ordered = sorted(boxes, key=lambda box: box.y0)
+    assert all(below.y1 < above.y0 + 1 for below, above in pairwise(ordered))
 
 
 def test_memory_is_labelled_by_plain_numbers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from experiments.report.aggregate import Cell
@@ -13,7 +13,8 @@ from experiments.statistics import Summary
 PER_ROW = 3
 SIZE = (3.4, 2.6)  # of a panel, in inches
 SINGLE = (5.2, 3.4)  # if there is but one
-LETTER = 0.06  # inches
+LETTER, LINE = 0.06, 0.165  # inches of a name
+ABOVE, BELOW = 0.62, 0.5  # inches
 BANDS = 6  # more of them hide each other
 TILE, TILE_HEAD = 1.05, 0.75  # inches of a matrix, and above them all
 GAP = 1.15  # from one matrix to the next, in matrices
@@ -57,16 +58,16 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _panels(count: int, title: str, names: Iterable[str], **shared: Any) -> tuple[Any, list[Any]]:
+def _panels(count: int, title: str, names: Collection[str], **shared: Any) -> tuple[Any, list[Any]]:
     """A figure with so many axes, and room for the names on the right."""
     room = 0.8 + LETTER * max(map(len, names))
     across, size = min(PER_ROW, count), SINGLE if count == 1 else SIZE
     down = math.ceil(count / across)
-    width, height = across * size[0] + room, down * size[1] + 0.5
+    width, height = across * size[0] + room, max(down * size[1] + 0.5, ABOVE + LINE * len(names) + BELOW)
     figure, grid = _pyplot().subplots(down, across, figsize=(width, height), squeeze=False, **shared)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     figure.subplots_adjust(
-        left=0.62 / width, right=1 - (room + 0.1) / width, top=1 - 0.62 / height, bottom=0.5 / height, hspace=0.5
+        left=0.62 / width, right=1 - (room + 0.1) / width, top=1 - ABOVE / height, bottom=BELOW / height, hspace=0.5
     )
     axes = list(grid.flat)
     for unused in axes[count:]:
@@ -99,7 +100,7 @@ def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
     ends = [(next((y for y in reversed(line.get_ydata()) if y == y), None), line) for line in lines]
     known = sorted(((y, line) for y, line in ends if y is not None), key=lambda end: end[0])
     low, high = axes.get_ylim()
-    gap = (high - low) * 0.062
+    gap = (high - low) * LINE / (axes.figure.get_figheight() - ABOVE - BELOW)
     places: list[float] = []
     for y, _ in known:
         places.append(max(y, places[-1] + gap) if places else y)
@@ -108,7 +109,9 @@ def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
         top = places[i] = min(places[i], top - gap)
     right = axes.get_yaxis_transform()
     for place, (_, line) in zip(places, known, strict=True):
-        axes.plot([1.02, 1.08], [place, place], transform=right, clip_on=False, **_line(looks[line.get_label()]))
+        marker = {"marker": line.get_marker(), "markevery": [1], "markersize": 3, "markeredgewidth": 0}
+        look = _line(looks[line.get_label()]) | marker
+        axes.plot([1.02, 1.05, 1.08], [place] * 3, transform=right, clip_on=False, **look)
         axes.text(1.095, place, line.get_label(), transform=right, va="center", fontsize=7.5)
     axes.set_ylim(low, high)
 
