@@ -291,7 +291,7 @@ def test_evidence_comes_from_the_committed_results() -> None:
     evidence = script("evidence")
     for page, text in evidence.pages().items():
         assert page.read_text(encoding="utf-8") == text
-    (results,) = read_stored(evidence.FOLDER / "results.json")
+    (results,) = read_stored(evidence.RESULTS / "dgc_evidence" / "results.json")
     shown = {
         "ER, filled at task ends": "ER, filled at task ends",
         "the same, weighed by tasks (eq. 7)": "ER, filled at task ends, weighed by tasks",
