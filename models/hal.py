@@ -44,10 +44,10 @@ class Hal(ContinualModel):
 
     Our choices: anchors live in the space of the network's inputs, noise in [0, 1] included. They are learned in eval
     mode, where each depends on itself alone (Mammoth: train mode, batches of one), and used in train mode: BatchNorm
-    normalises them by their own statistics, since with the running ones nothing bounds the outputs of these images and
-    on CIFAR-100 the term explodes within ten steps; unlike in Mammoth they do not enter the running ones. θ' is a plain
-    gradient step with the optimizer's present learning rate; anchors and θ_M are made with `--lr` itself. φ(B) is of
-    the pass before the step, which is there already.
+    normalises them by their own statistics, since with the running ones nothing bounds the outputs of these images, and
+    the term may explode; unlike in Mammoth they do not enter the running ones. θ' is a plain gradient step with the
+    optimizer's present learning rate; anchors and θ_M are made with `--lr` itself. φ(B) is of the pass before the step,
+    which is there already.
     """
 
     NAME = "hal"
