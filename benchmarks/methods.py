@@ -1,6 +1,6 @@
 """What every method costs per step, as a multiple of `er`.
 
-    python benchmarks/methods.py [MODEL …] [--width 16] [--rounds 25] [--output FILE.json]
+    python benchmarks/methods.py ["MODEL --FLAG VALUE" …] [--width 16] [--rounds 25] [--output FILE.json]
 
 ResNet-18 in the second task of seq-cifar100, as benchmarks/second_task.py describes, `-O 1` (channels_last), with each
 method's published settings for 500 images (`--model_config best`) and memories that are full. A ratio is one of
@@ -9,20 +9,22 @@ medians; its interval is the central 95 % of a bootstrap over the rounds.
 - `step` includes 1/m of the work that is done every m steps (measured with m = 1).
 - `all_in` adds the end of the task and the beginning of the next (beyond er's own), spread over the steps of 50 epochs.
 - `stored_bytes` is all that it keeps besides the network and its optimizer: memory, vectors, copies of the network.
-- A method that mixes its memory into the training set (iCaRL, Dynamic ER) makes 10 % more steps per epoch, each on a
-  batch without replay. That is not in the ratio.
+- A method that mixes its memory into the training set (iCaRL, Dynamic ER) steps on batches of that mixture, without
+  replay, and makes 10 % more steps per epoch, which are not in the ratio.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from second_task import FORMATS, STEPS, Side, interleaved_steps, ratio
+from second_task import FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, ratio
 
 from models import get_model_entries
 from utils.memory import stored_bytes
@@ -30,25 +32,35 @@ from utils.results import environment, write_json
 
 LEVEL, WARM_UP, FIRST_STEPS, PERIODIC_STEPS = 1, 3, 16, 3
 BOUNDS = {"agem": 1.4, "dgc-er": 1.93, "gcr": 2.0, "ssvrg": 2.5, "moca": 3.5, "aop": 4.1, "xder": 7.2, "gss": 12.4}
+VARIANTS = ["ssvrg --ssvrg_current 0"]  # beside every model's own settings
 PERIODS = ("dgc_m", "ssvrg_m")  # flags that say every how many steps something is done
 WITHOUT_BUFFER = {"sgd", "joint", "aop"}
 Figures = dict[str, Any]
 
 
-def side(model: str, width: int, *more: str, first_steps: int = FIRST_STEPS) -> Side:
+def side(name: str, width: int, *more: str, first_steps: int = FIRST_STEPS) -> Side:
+    model, *flags = name.split()
     size = [] if model in WITHOUT_BUFFER else ["--buffer_size", "500"]
     # Of random images none would be classified right, and such do not become candidates of GCR in several epochs.
     epochs = ["--n_epochs", "1"] if model == "gcr" else []
-    return Side(LEVEL, width, model, "--model_config", "best", *size, *epochs, *more, first_steps=first_steps)
+    return Side(LEVEL, width, model, "--model_config", "best", *size, *epochs, *flags, *more, first_steps=first_steps)
 
 
-def periodic_seconds(model: str, width: int, ordinary: Side, step: float, batches: list[Any]) -> float:
+def stepping(s: Side, rounds: int) -> Callable[[Any], float]:
+    """A step on the batch that all get; of a method that has mixed its memory into the training set, on its own."""
+    if len(s.dataset.train_loader.dataset) == TASK_IMAGES:
+        return s.step
+    own = itertools.cycle(s.batches(rounds))
+    return lambda _: s.step(next(own))
+
+
+def periodic_seconds(name: str, width: int, ordinary: Side, step: float, batches: list[Any]) -> float:
     """What work that is done every m steps takes per step."""
     for period in PERIODS:
         m = getattr(ordinary.model.args, period, None)
         if m is not None:
-            always = side(model, width, f"--{period}", "1", first_steps=1)
-            times = [always.step(batch) for batch in batches[:PERIODIC_STEPS]]
+            always = stepping(side(name, width, f"--{period}", "1", first_steps=1), PERIODIC_STEPS)
+            times = [always(batch) for batch in batches[:PERIODIC_STEPS]]
             return max(0.0, statistics.median(times) - step) / m
     return 0.0
 
@@ -56,7 +68,7 @@ def periodic_seconds(model: str, width: int, ordinary: Side, step: float, batche
 def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
     sides = {name: side(name, width) for name in names}
     batches = sides["er"].batches(rounds)
-    times = interleaved_steps({name: s.step for name, s in sides.items()}, batches, WARM_UP, rounds)
+    times = interleaved_steps({name: stepping(s, rounds) for name, s in sides.items()}, batches, WARM_UP, rounds)
     er, er_end = statistics.median(times["er"]), sides["er"].end_and_begin()
     found = {}
     for name in names:
@@ -71,7 +83,7 @@ def measure(names: list[str], width: int, rounds: int) -> dict[str, Figures]:
             "all_in": step + periodic + (end - er_end) / (STEPS * er),
             "end_of_task_seconds": end,
             "stored_bytes": stored,
-            "bound": BOUNDS.get(name),
+            "bound": BOUNDS.get(name.split()[0]),
         }
         show(name, found[name])
     return {"er_step_ms": 1e3 * er, "methods": found}
@@ -81,20 +93,21 @@ def show(name: str, found: Figures) -> None:
     low, high = found["interval"]
     bound = f", the paper's {found['bound']}" if found["bound"] else ""
     print(
-        f"{name:15} {found['step']:6.2f} ({low:.2f}–{high:.2f}) × er per step, {found['all_in']:.2f} all in, "
+        f"{name:24} {found['step']:6.2f} ({low:.2f}–{high:.2f}) × er per step, {found['all_in']:.2f} all in, "
         f"end of task {found['end_of_task_seconds']:.1f} s, {found['stored_bytes']:,} bytes{bound}"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", help="which methods; all by default")
+    parser.add_argument("models", nargs="*", help="which methods, each with flags of its own; all by default")
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    names = ["er", *(name for name in args.models or get_model_entries() if name not in ("er", "joint"))]
+    names = args.models or [*get_model_entries(), *VARIANTS]
+    names = ["er", *(name for name in names if name not in ("er", "joint"))]
     result = measure(names, args.width, args.rounds)
     conditions = {"width": args.width, "rounds": args.rounds, "memory_format": FORMATS[LEVEL]}
     result |= conditions | {"load": os.getloadavg()[0], "environment": environment()}

@@ -16,6 +16,7 @@ from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
 
 CHUNK = 256  # images per forward pass at the end of a task
+MOST_STRETCHES = 20  # task-free: then two become one
 
 
 class Gcr(ContinualModel):
@@ -35,16 +36,20 @@ class Gcr(ContinualModel):
         ‖Σ_new wᵢgᵢ − Σ_old wᵢgᵢ‖² + λ‖w‖²,  w ≥ 0
 
     is small: by matching pursuit, with class quotas in proportion to the images. Where too few images get a
-    weight, random ones join with weight 1.
+    weight, random ones join with weight 1. λ is absolute, while g vanishes as the network learns, so a block's weights
+    shrink each time that it is chosen anew, the more the longer a task is trained: `--ridge` governs how fast.
+
+    Task-free, a stretch of the stream stands for a task: at first of 2K images. As soon as there are 20
+    blocks, neighbours join and stretches become twice as long, so blocks always stand for equal parts of the stream.
 
     Ours: these gradients are of un-augmented images in eval mode (the published code augments, and normalises each
     image by its batch), because they are then functions of the image alone. Old weights are in the target only, so
-    that a block goes on standing for all that it stood for; the published code has them in the gradients of both
+    that a block stands for what it stood for before, up to λ; the published code has them in the gradients of both
     sums, and forgets them. If the quotas exceed a block, the largest weights stay (there: the smallest).
     """
 
     NAME = "gcr"
-    COMPATIBILITY = ["class-il", "task-il"]
+    COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
@@ -71,6 +76,7 @@ class Gcr(ContinualModel):
             args.candidate_size, self.device, self.dataset.streams["gcr"], self.dataset.image_dtype
         )
         self.past_presented = 0  # images of finished tasks, once for each time that they were shown
+        self.stretches, self.stretch = 0, 2 * args.candidate_size  # task-free: finished ones, and images of the next
 
     # -- a step ------------------------------------------------------------------------------------------------
 
@@ -93,6 +99,8 @@ class Gcr(ContinualModel):
         loss.backward()
         self.opt.step()
         self.candidates.offer(self._wanted(outputs, labels), not_aug_inputs, labels, outputs.detach())
+        if self.args.task_free and self.candidates.num_seen_examples >= self.stretch:
+            self._end_stretch()
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_mse": loss_mse, "loss_replay": loss_replay}
         return {name: term.detach() for name, term in terms.items()}
 
@@ -111,7 +119,7 @@ class Gcr(ContinualModel):
 
     def _candidate_slots(self) -> int:
         """Those in use for replay: of as many as the task's block would have if it ended now."""
-        return min(math.ceil(self.args.buffer_size / (self.current_task + 1)), self.candidates.capacity)
+        return min(math.ceil(self.args.buffer_size / (self.n_blocks + 1)), self.candidates.capacity)
 
     def _replay(self, stream: Examples) -> Examples:
         """A batch from both memories.
@@ -140,7 +148,26 @@ class Gcr(ContinualModel):
 
     # -- the coreset -------------------------------------------------------------------------------------------
 
+    @property
+    def n_blocks(self) -> int:
+        """Tasks, or stretches of a stream without tasks, that are finished; the coreset has a block for each."""
+        return self.stretches if self.args.task_free else self.current_task
+
     def end_task(self, dataset: Any) -> None:
+        # A task that another run has trained (`--start_from`) counts as if it had been trained here.
+        elsewhere = self.args.n_epochs * len(training_set(dataset))
+        self._end_block(self.candidates.num_seen_examples or elsewhere)
+
+    def _end_stretch(self) -> None:
+        self._end_block(self.candidates.num_seen_examples)
+        self.stretches += 1
+        if self.stretches >= min(MOST_STRETCHES, self.args.buffer_size):
+            if not self.buffer.is_empty():
+                self.buffer.task_labels //= 2
+            self.stretches = (self.stretches + 1) // 2
+            self.stretch *= 2
+
+    def _end_block(self, presented: int) -> None:
         """Old blocks shrink, and the candidates become a new one."""
         blocks, size = {}, self.args.buffer_size
         if not self.buffer.is_empty():
@@ -148,15 +175,13 @@ class Gcr(ContinualModel):
             coreset = Examples(self.buffer.examples, self.buffer.labels, self.buffer.logits, self.weights)
             for task in tasks.unique().tolist():
                 pool = coreset.rows((tasks == task).nonzero()[:, 0])
-                blocks[task] = self._select(pool, size // (self.current_task + 1))
+                blocks[task] = self._select(pool, size // (self.n_blocks + 1))
         if int(self.candidates.taken):
             images, labels, logits = self.candidates.content()
             pool = Examples(images, labels, logits, torch.ones(len(labels), device=self.device))
-            blocks[self.current_task] = self._select(pool, size - sum(len(block.labels) for block in blocks.values()))
+            blocks[self.n_blocks] = self._select(pool, size - sum(len(block.labels) for block in blocks.values()))
         self._store(blocks)
-        # A task that another run has trained (`--start_from`) counts as if it had been trained here.
-        elsewhere = self.args.n_epochs * len(training_set(dataset))
-        self.past_presented += self.candidates.num_seen_examples or elsewhere
+        self.past_presented += presented
         self.candidates.start_anew()
 
     def _select(self, pool: Examples, budget: int) -> Examples:

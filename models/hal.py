@@ -1,4 +1,4 @@
-"""Hindsight Anchor Learning: replay, and one learned image per past class whose outputs a step may hardly change."""
+"""Hindsight Anchor Learning: replay, and a learned image per past class, whose outputs follow those after a step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.rehearsal import join_replay, make_buffer
 from models.utils.ring_memory import RingMemory
@@ -71,6 +72,7 @@ class Hal(ContinualModel):
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
+        require_own_classes(self)
         self.buffer = self._make_memory()
         # A row per class; those of tasks to come are blank.
         shape = (self.num_classes, self.dataset.CHANNELS, *self.dataset.SIZE)

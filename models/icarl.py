@@ -125,7 +125,7 @@ class ICarl(ContinualModel):
             sources.append((self.buffer.examples[:stored], self.buffer.labels[:stored]))
         if self.n_herded < self.n_seen_classes:
             sources.append((task.batch(slice(task.n_own)), task.targets[: task.n_own]))
-        images, labels = (torch.cat(parts) for parts in zip(*sources, strict=True))
+        images, labels = (torch.cat([part.to(self.device) for part in parts]) for parts in zip(*sources, strict=True))
         reference = self.args.icarl_reference
         with network_mode(self.net, training=False):
             features = compute_features(images, self._features_of, normalize=not reference)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
-from models.utils.cosine_head import CosineHead, direction
+from models.utils.cosine_head import EPS, CosineHead, direction
 from models.utils.rehearsal import add_replay_args, check_replay_args, make_buffer, offer_task
 from utils.args import ArgumentParser, choice, number
 from utils.augmentations import to_device
@@ -27,15 +28,17 @@ class Moca(ContinualModel):
 
         θ' = θ − η ∇_θ κ·CE(f(R_past), labels of B)
 
-    with the present learning rate η; image i of R gets label i of B.
+    with the present learning rate η; image i of R gets label i of B. Task-free, where nobody says which classes are
+    past, those are that B has not.
 
     Ours: the published code skips the perturbation where R and B differ in size, while here the labels are repeated as
     often as needed. ∇_θ is taken in the pass over R that the loss needs anyway, so BatchNorm sees all of R and not
-    only R_past; the pass at θ' is in train mode, but leaves the running statistics alone. No norm is below 1e-12.
+    only R_past; the pass at θ' is in train mode, but leaves the running statistics alone. No norm is below 1e-12;
+    with `--moca_eps 0`, as published, a feature that is all zero becomes NaN, and the run ends there.
     """
 
     NAME = "moca"
-    COMPATIBILITY = ["class-il", "task-il"]
+    COMPATIBILITY = ["class-il", "task-il", "general-continual"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
@@ -50,15 +53,27 @@ class Moca(ContinualModel):
             help="classes of each finished task that count as past (default: all that it has); the published code "
             "counts 20 on seq-cifar100, also where tasks have 10 or 5",
         )
+        add(
+            "--moca_eps",
+            type=number(float, 0),
+            default=EPS,
+            help="smallest norm that a vector is divided by; the published code has 0, and NaN for a zero vector",
+        )
         return parser
 
     @classmethod
     def check_args(cls, args: Any) -> None:
         check_replay_args(args)
+        if args.task_free and args.moca_old_classes:
+            raise ValueError(
+                f"--moca_old_classes {args.moca_old_classes}: a task-free run has no tasks to count; leave it out"
+            )
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        backbone.classifier = CosineHead(backbone.classifier)  # before the optimizer is made
+        backbone.classifier = CosineHead(backbone.classifier, args.moca_eps)  # before the optimizer is made
         super().__init__(backbone, loss, args, transform, dataset)
+        if not args.task_free:
+            require_own_classes(self)
         self.buffer = make_buffer(args, self.device, self.dataset)
 
     def observe(
@@ -72,8 +87,8 @@ class Moca(ContinualModel):
                 self.args.minibatch_size, transform=self.transform, device=self.device
             )
             features = self.net(images, returnt="features")
-            if self.n_old_classes:
-                features = self._perturb(features, images, replayed_labels < self.n_old_classes, labels)
+            if self.args.task_free or self.n_old_classes:
+                features = self._perturb(features, images, self._is_old(replayed_labels, labels), labels)
             loss_replay = self.loss(self.net.classifier(features), replayed_labels)
         loss = loss_stream + loss_replay
         loss.backward()
@@ -89,14 +104,19 @@ class Moca(ContinualModel):
         per_task = self.args.moca_old_classes
         return self.n_past_classes if per_task is None else per_task * self.current_task
 
+    def _is_old(self, replayed_labels: Tensor, stream_labels: Tensor) -> Tensor:
+        if self.args.task_free:
+            return (replayed_labels[:, None] != stream_labels).all(1)
+        return replayed_labels < self.n_old_classes
+
     def _perturb(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
         if self.args.moca_variant == "wap":
             noise = self._adversarial_features(features, images, old, stream_labels)
         else:
             noise = torch.randn(features.shape, generator=self.dataset.streams["moca"])
             noise = to_device(noise, self.device)
-        unit = direction(features)
-        return torch.where(old[:, None], unit + self.args.moca_lambda * direction(noise), unit)
+        unit, noise = direction(features, self.args.moca_eps), direction(noise, self.args.moca_eps)
+        return torch.where(old[:, None], unit + self.args.moca_lambda * noise, unit)
 
     def _adversarial_features(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
         """φ(x;θ'). Neither θ nor its gradients change."""

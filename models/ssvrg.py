@@ -37,13 +37,17 @@ class Ssvrg(ContinualModel):
     g(X;θ̃) have the mean ṽ. Full gradients over un-augmented images in eval mode, as those of DGC (`--ssvrg_full eval`),
     let a network with BatchNorm diverge. Their batches are as large as those of steps, shuffled, and leave no trace.
 
+    Task-free there are neither T_t nor t: both parts weigh 1/2, as in ER, and the first has no correction. The
+    reservoir takes in every batch, and a stage replays from a copy of it, so that μ̃ is the mean of what is drawn. The
+    first stage begins after m steps; until then it is ER with two passes.
+
     `--ssvrg_current 0` leaves the first correction out; since the paper's time for the first task is ER's, it probably
     did. Its authors' prototype, ER's gradient plus 0.005·(μ̃ − g(X̄;θ̃)), the two on different kinds of images, is not
     reproduced.
     """
 
     NAME = "ssvrg"
-    COMPATIBILITY = ["class-il", "task-il", "domain-il"]  # a task-free run has no T_t
+    COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
@@ -53,7 +57,7 @@ class Ssvrg(ContinualModel):
             "--ssvrg_current",
             type=binary_to_boolean_type,
             default=True,
-            help="0: correct the gradient of the replay batch only, not that of the current task's",
+            help="0: correct the gradient of the replay batch only, not that of the current task's (task-free: always)",
         )
         parser.add_argument(
             "--ssvrg_full",
@@ -64,9 +68,15 @@ class Ssvrg(ContinualModel):
         )
         return parser
 
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        args.ssvrg_current = args.ssvrg_current and not args.task_free
+
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = make_buffer(args, self.device, self.dataset)
+        # What a stage replays. With boundaries that is the buffer itself, which stays as it is during a task.
+        self.memory = make_buffer(args, self.device, self.dataset) if args.task_free else self.buffer
         self.full_transform = self.dataset.get_batch_transform(augment=args.ssvrg_full == "train", stream="ssvrg")
         self.past_images = 0  # in the training sets of finished tasks
         self.snapshot: list[nn.Module] = []  # θ̃; in a list, to be no submodule
@@ -74,26 +84,31 @@ class Ssvrg(ContinualModel):
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         args, past = self.args, self.past_share()
+        if (past or args.ssvrg_current) and self.task_iteration % args.ssvrg_m == 0:
+            self._begin_stage()
         parts: Parts = [(1 - past, (inputs, labels))]
         if past:
-            images, targets = self.buffer.get_data(args.minibatch_size, transform=self.transform, device=self.device)
+            memory = self.memory if self.snapshot else self.buffer
+            images, targets = memory.get_data(args.minibatch_size, transform=self.transform, device=self.device)
             parts.append((past, (images, targets)))
-        corrected = parts if args.ssvrg_current else parts[1:]
-        if corrected and self.task_iteration % args.ssvrg_m == 0:
-            self._begin_stage()
         self.opt.zero_grad()
         loss = self._loss(self.net, parts)
         loss.backward()
-        if corrected:
+        corrected = parts if args.ssvrg_current else parts[1:]
+        if corrected and self.snapshot:
             self._correct_gradients(corrected)
         self.opt.step()
+        if args.task_free:
+            self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss.detach()
 
     def _loss(self, net: nn.Module, parts: Parts) -> Tensor:
         return torch.stack([weight * self.loss(net(images), labels) for weight, (images, labels) in parts]).sum()
 
     def past_share(self) -> float:
-        """(t−1)/t, by images."""
+        """(t−1)/t, by images; task-free 1/2 once there is a memory."""
+        if self.args.task_free:
+            return 0.0 if self.buffer.is_empty() else 0.5
         return self.past_images / (self.past_images + len(training_set(self.dataset)))
 
     def _correct_gradients(self, parts: Parts) -> None:
@@ -116,6 +131,8 @@ class Ssvrg(ContinualModel):
             self.snapshot[0].load_state_dict(self.net.state_dict())
         else:
             self.snapshot = [copy.deepcopy(self.net)]
+        if self.args.task_free:
+            self.memory.load_state_dict(self.buffer.state_dict())
         past, self.full_gradient = self.past_share(), {}
         if self.args.ssvrg_current:
             accumulate(self.full_gradient, self._mean_gradient(self._task_batches()), 1 - past)
@@ -139,11 +156,12 @@ class Ssvrg(ContinualModel):
         task = training_set(self.dataset)
         for rows in self._shuffled(len(task), self.args.batch_size):
             rows = to_device(rows, task.targets.device)
-            yield apply_transform(task.batch(rows), self.full_transform), task.targets.index_select(0, rows)
+            images, labels = task.batch(rows).to(self.device), task.targets.index_select(0, rows).to(self.device)
+            yield apply_transform(images, self.full_transform), labels
 
     def _memory_batches(self) -> Iterator[Batch]:
-        for rows in self._shuffled(len(self.buffer), self.args.minibatch_size):
-            images, labels = self.buffer.get_data_by_index(rows, self.full_transform, self.device)
+        for rows in self._shuffled(len(self.memory), self.args.minibatch_size):
+            images, labels = self.memory.get_data_by_index(rows, self.full_transform, self.device)
             yield images, labels
 
     def _shuffled(self, count: int, size: int) -> tuple[Tensor, ...]:

@@ -345,10 +345,17 @@ def test_it_beats_fine_tuning_and_replay(faa: Any) -> None:
     have the larger norms, and alignment does harm by enlarging the others: 77.3, less than ER, and 85.2 unaligned.
     With it, alignment helps: 90.0 instead of 81.8.
     """
-    tuned = ["--lr", "0.05", "--optim_mom", "0.9", "--optim_wd", "0.02"]
-    dynamic = faa("dynamic_er", *BUFFER, *tuned)
+    tuned = ["--lr", "0.05", "--optim_mom", "0.9", "--optim_wd"]
+    dynamic, er = faa("dynamic_er", *BUFFER, *tuned, "0.02"), faa("er", *BUFFER)
     assert (dynamic - faa("sgd")).mean() > 35
-    assert (dynamic - faa("er", *BUFFER)).mean() > 3
+    assert (dynamic - er).mean() > 3
+    assert (faa("dynamic_er", *BUFFER, *tuned, "0") - er).mean() < -3
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "released", "closed"])
+def test_calibrated_it_beats_fine_tuning(faa: Any, estimator: str) -> None:
+    tuned = ["--lr", "0.05", "--optim_mom", "0.9", "--optim_wd", "0.02", "--dgc_estimator", estimator, "--dgc_m", "20"]
+    assert (faa("dgc_dynamic_er", *BUFFER, *tuned) - faa("sgd")).mean() > 35
 
 
 @pytest.mark.parametrize(("dataset", "buffer_size"), PAPER_COLUMNS)

@@ -338,10 +338,10 @@ def test_a_stream_of_unknown_length_is_trained_once(tmp_path: Path) -> None:
 OURS = [name for name, entry in models.get_model_entries().items() if entry.module]
 SHARED = "needs tasks with classes of their own"
 STREAM = "one stream"
+NEED_OWN_CLASSES = ("hal", "icarl", "moca", "xder", "dgc-xder", "dynamic-er", "dgc-dynamic-er")
 REFUSED = {
-    "perm-patches": dict.fromkeys(("icarl", "xder", "dgc-xder", "dynamic-er", "dgc-dynamic-er"), SHARED)
-    | {"joint": "can't be merged"},
-    "gcl-patches": dict.fromkeys(("icarl", "xder", "dgc-xder", "dynamic-er", "dgc-dynamic-er"), SHARED)
+    "perm-patches": dict.fromkeys(NEED_OWN_CLASSES, SHARED) | {"joint": "can't be merged"},
+    "gcl-patches": dict.fromkeys(NEED_OWN_CLASSES, SHARED)
     | dict.fromkeys(("agem", "gcr", "ssvrg", "dgc-er", "dgc-derpp"), STREAM)
     | {"joint": "can't be merged", "aop": "--aop_horizon"},
 }

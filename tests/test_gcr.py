@@ -406,6 +406,52 @@ def test_what_the_end_of_a_task_computes(tmp_path: Path) -> None:
         assert weight.item() == pytest.approx(expected[tuple(image.flatten().tolist())], rel=1e-3)
 
 
+def test_the_penalty_shrinks_a_block_each_time_that_it_is_chosen() -> None:
+    """Ten equal gradients of squared length s: w ← w · 10s / (10s + λ), by hand. As s → 0 a block loses all weight."""
+    labels, features, weights = torch.zeros(10, dtype=torch.int64), torch.zeros(10, 3), torch.ones(10)
+    for length, ridge, factor in ((0.1, 0.5, 0.1 / 0.6), (0.1, 0.001, 0.1 / 0.101), (10.0, 0.5, 1000 / 1000.5)):
+        deltas = torch.full((10, 1), length, dtype=torch.float64)
+        once = select(deltas, features, labels, weights, 10, ridge, random())[1]
+        twice = select(deltas, features, labels, once, 10, ridge, random())[1]
+        torch.testing.assert_close(once, torch.full((10,), factor))
+        torch.testing.assert_close(twice, torch.full((10,), factor**2))
+
+
+def test_task_free_blocks_stand_for_equal_stretches_of_the_stream(tmp_path: Path) -> None:
+    """20 images, batches of 64: each ends a stretch of 40. After the 20th neighbours join, and two batches are one."""
+    flags = ["--buffer_size", "20", "--batch_size", "64", "--n_epochs", "1", "--task_free", "1"]
+    model = build("gcr", tmp_path, *flags)
+    loader, source = model.dataset.get_data_loaders()[0], {}
+    batches = [batch for _ in range(6) for batch in loader if len(batch[1]) == 64][:22]
+    for k, (inputs, labels, raw) in enumerate(batches, 1):
+        model.meta_observe(inputs, labels, raw)
+        for image in raw:
+            source.setdefault(tuple((255 * image).round().flatten().int().tolist()), []).append(k - 1)
+        sizes = model.buffer.task_labels[: len(model.buffer)].bincount().tolist()
+        if k < 20:
+            assert sizes == [20 // k] * (k - 1) + [20 - (k - 1) * (20 // k)] and model.n_blocks == k
+        elif k < 22:
+            assert sizes == [2] * 10 and (model.n_blocks, model.stretch) == (10, 80)
+        else:
+            assert sizes == [1] * 10 + [10] and model.n_blocks == 11
+        assert model.past_presented + model.candidates.num_seen_examples == 64 * k
+    for image, block in zip(model.buffer.examples, model.buffer.task_labels.tolist(), strict=True):
+        assert any(batch // 2 == block for batch in source[tuple(image.flatten().int().tolist())])
+
+
+def test_task_free_with_fewer_images_than_stretches_and_none_classified_right(tmp_path: Path) -> None:
+    model = build("gcr", tmp_path, "--buffer_size", "3", "--n_epochs", "2", "--task_free", "1")
+    with torch.no_grad():
+        model.net.classifier.bias[9] = 99  # digits of the first task are 0 and 1
+    for batch in model.dataset.get_data_loaders()[0]:
+        model.meta_observe(*batch)
+    assert model.buffer.is_empty() and 0 < model.n_blocks <= 3
+    model.args.n_epochs = 1  # from now on all images are candidates
+    for batch in [*model.dataset.get_data_loaders()[0]] * 20:
+        model.meta_observe(*batch)
+    assert len(model.buffer) == 3 and len(set(model.buffer.task_labels.tolist())) > 1
+
+
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +496,7 @@ def test_resume_is_exact(tmp_path: Path) -> None:
     assert_exact_resume(
         Gcr, tmp_path / "resnet", *BUFFER, *RESNET, "--fitting_mode", "iters", "--n_iters", "9", tasks=2
     )
+    assert_exact_resume(Gcr, tmp_path / "free", *BUFFER, "--candidate_size", "30", "--task_free", "1")
 
 
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
@@ -473,7 +520,6 @@ def test_presets(dataset: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--task_free", "1"], "--task_free 1: gcr needs task boundaries"),
         (["--ridge", "0"], "--ridge: 0 is out of range: it must be greater than 0"),
         (["--candidate_size", "0"], "--candidate_size: 0 is out of range"),
         (["--alpha", "-1"], "--alpha: -1 is out of range"),

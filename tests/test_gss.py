@@ -326,7 +326,7 @@ def test_a_masked_step_leaves_memory_alone(tmp_path: Path) -> None:
         model.meta_observe(inputs * torch.nan, labels, not_aug_inputs)
         after = model.buffer.state_dict()
         assert torch.equal(after["fields"]["labels"], before["fields"]["labels"])
-        assert np.array_equal(after["scores"], before["scores"]) and len(model.buffer) == 32
+        assert np.array_equal(after["slot_scores"], before["slot_scores"]) and len(model.buffer) == 32
         model.meta_observe(*batches[1])
         assert len(model.buffer) == 50
 

@@ -180,6 +180,39 @@ def test_only_images_of_past_classes_are_perturbed(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_task_free_the_stream_tells_which_classes_are_present(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build("moca", tmp_path, *BUFFER, "--moca_variant", variant, "--task_free", "1", "--moca_lambda", "0.5")
+    draws, perturb = record_draws(monkeypatch), model._perturb
+    shifts: list[Tensor] = []
+
+    def recorded(features: Tensor, *rest: Tensor) -> Tensor:
+        result = perturb(features, *rest)
+        shifts.append((result - direction(features)).detach().norm(dim=1))
+        return result
+
+    monkeypatch.setattr(model, "_perturb", recorded)
+    past = []
+    for _ in range(2):
+        for inputs, labels, raw in list(model.dataset.get_data_loaders()[0])[:3]:
+            model.meta_observe(inputs, labels, raw)
+            if draws:
+                old = torch.tensor([label not in labels for label in draws[-1][1]])
+                torch.testing.assert_close(shifts[-1], 0.5 * old.float(), atol=1e-5, rtol=1e-5)
+                past.append(int(old.sum()))
+    assert past[:2] == [0, 0] and 0 < past[-1] < 32 and len(shifts) == 5
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_a_smallest_norm_a_zero_feature_is_nan_as_published(variant: str, tmp_path: Path) -> None:
+    model, batches = second_task(tmp_path, "--moca_variant", variant, "--moca_eps", "0")
+    with torch.no_grad():
+        model.net.fc2.bias.fill_(-1e3)
+    assert model.observe(*batches[3])["loss_replay"].isnan()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_features_that_are_all_zero(variant: str, tmp_path: Path) -> None:
     """Dead ReLUs: every logit is 0, and nothing becomes NaN."""
     model, batches = second_task(tmp_path, "--moca_variant", variant)
@@ -211,9 +244,10 @@ def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     assert len(model.buffer) == 7 and summary["class_il"]["FAIA"] > 0 and uncapturable(model) == []
 
 
+@pytest.mark.parametrize("task_free", ["0", "1"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_resume_is_exact(variant: str, tmp_path: Path) -> None:
-    assert_exact_resume(Moca, tmp_path, *BUFFER, "--moca_variant", variant, tasks=2)
+def test_resume_is_exact(variant: str, task_free: str, tmp_path: Path) -> None:
+    assert_exact_resume(Moca, tmp_path, *BUFFER, "--moca_variant", variant, "--task_free", task_free, tasks=2)
 
 
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
@@ -240,7 +274,7 @@ def test_presets(dataset: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--task_free", "1"], "--task_free 1: moca needs task boundaries"),
+        (["--task_free", "1", "--moca_old_classes", "2"], "--moca_old_classes 2: a task-free run has no tasks"),
         (["--moca_variant", "wpa"], "--moca_variant: unknown value 'wpa'"),
         (["--moca_lambda", "-1"], "--moca_lambda: -1 is out of range"),
         (["--moca_old_classes", "0"], "--moca_old_classes: 0 is out of range"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import run
-from method_helpers import RESNET, assert_exact_resume, begin_task, build
+from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 
 from backbone.ResNetBlock import ResNet
@@ -146,6 +146,41 @@ def test_every_step_is_the_equation(
     assert spy.steps == 10 * n_tasks and spy.stages == [(task, step) for task in tasks for step in (0, 4, 8)]
 
 
+def test_every_task_free_step_is_the_equation_of_replay_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """½·g(X;θ) + ½·[g(X̄;θ) − g(X̄;θ̃) + μ̃] with m = 4; X̄ and μ̃ are of the reservoir at the start of the stage."""
+    model = build("ssvrg", tmp_path, *SHORT, *RESNET, "--task_free", "1", "--ssvrg_m", "4")
+    assert not model.args.ssvrg_current
+    model.net.__class__ = DoubleResNet
+    model.net.double()
+    model.opt = model.get_optimizer()
+    twin, draws = Twin(model.net, "train", current=False), record_draws(monkeypatch)
+    twin.past = 1  # of two parts that count alike
+    loader, seen = model.dataset.get_data_loaders()[0], 0
+    for step, (inputs, labels, raw) in enumerate([*loader, *loader]):
+        theta, batch = state(model.net), (inputs, labels)
+        draws.clear()
+        model.meta_observe(inputs, labels, raw)
+        if step >= 4 and step % 4 == 0:
+            at_start, stage_memory = seen, torch.cat([images for images, _ in draws[:-1]])
+            assert len(stage_memory) == 40 and len(draws) == 4
+            twin.begin_stage([], draws[:-1], theta)
+        if step == 0:
+            assert not draws
+            expected = twin.g(batch, theta)
+        elif step < 4:
+            expected = (twin.g(batch, theta) + twin.g(draws[-1], theta)) / 2
+        else:
+            assert model.memory.num_seen_examples == at_start
+            replayed = draws[-1][0].flatten(1)
+            assert len(replayed) == 16 and (replayed[:, None] == stage_memory.flatten(1)).all(2).any(1).all()
+            expected = twin.step(1, batch, draws[-1], theta)
+        found = torch.cat([p.grad.reshape(-1) for p in model.net.parameters()])
+        assert (found - expected).norm() <= 1e-9 * expected.norm()
+        seen += len(labels)
+        assert model.buffer.num_seen_examples == seen
+    assert step == 9 and uncapturable(model) == []
+
+
 def test_full_gradients_are_over_all_images_once_and_drawn_anew(tmp_path: Path) -> None:
     model = build("ssvrg", tmp_path, *SHORT)
     begin_task(model)
@@ -276,7 +311,12 @@ def test_a_network_with_batch_norm_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [["--ssvrg_m", "4"], ["--ssvrg_m", "4", "--ssvrg_current", "0", *RESNET], ["--ssvrg_full", "eval"]],
+    [
+        ["--ssvrg_m", "4"],
+        ["--ssvrg_m", "4", "--ssvrg_current", "0", *RESNET],
+        ["--ssvrg_full", "eval"],
+        ["--ssvrg_m", "4", "--task_free", "1"],
+    ],
     ids=" ".join,
 )
 def test_resume_in_the_middle_of_a_stage_is_exact(flags: list[str], tmp_path: Path) -> None:
@@ -292,7 +332,6 @@ def test_tiny_buffers(flags: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--task_free", "1"], ["--task_free 1", "ssvrg", "needs task boundaries"]),
         (["--ssvrg_m", "0"], ["--ssvrg_m", "at least 1"]),
         (["--ssvrg_full", "test"], ["--ssvrg_full", "'test'"]),
         (["--buffer_fill", "stream"], ["--buffer_fill"]),

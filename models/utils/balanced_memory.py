@@ -15,7 +15,9 @@ def require_own_classes(model: Any) -> None:
     """Tasks that share their classes have no old ones, of which images could be kept."""
     dataset = model.dataset
     if dataset.shares_classes:
-        raise UsageError(f"{model.NAME} needs tasks with classes of their own, but {dataset.NAME} is {dataset.SETTING}")
+        remedy = "--task_free 1" if "general-continual" in model.COMPATIBILITY else "another method"
+        reason = f"needs tasks with classes of their own, but {dataset.NAME} is {dataset.SETTING}"
+        raise UsageError(f"{model.NAME} {reason}; use {remedy}")
 
 
 def keep_first_of_each(buffer: Buffer, n_classes: int, quota: int) -> None:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 EPS = 1e-12  # below this length a vector counts as zero, whose direction is 0 instead of NaN
 
 
-def direction(x: Tensor) -> Tensor:
-    """x / ‖x‖ along the last dimension."""
-    return F.normalize(x, dim=-1, eps=EPS)
+def direction(x: Tensor, eps: float = EPS) -> Tensor:
+    """x / max(‖x‖, eps) along the last dimension."""
+    return F.normalize(x, dim=-1, eps=eps)
 
 
 class CosineHead(nn.Module):
@@ -20,11 +20,12 @@ class CosineHead(nn.Module):
     It takes the place of a linear layer and keeps its weights: their directions are the classes' first ones.
     """
 
-    def __init__(self, linear: nn.Linear):
+    def __init__(self, linear: nn.Linear, eps: float = EPS):
         super().__init__()
+        self.eps = eps
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = nn.Parameter(linear.weight.detach().clone())
         self.scale = nn.Parameter(torch.ones_like(self.weight[0, 0]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * F.linear(direction(x), direction(self.weight))
+        return self.scale * F.linear(direction(x, self.eps), direction(self.weight, self.eps))

@@ -75,5 +75,6 @@ def refill_by_herding(
     keep_first_of_each(buffer, classes.start, quota)
     for label in classes:
         rows = (images.targets == label).nonzero()[:, 0]
-        chosen = rows[herd(compute_features(images.batch(rows), features_of, normalize), quota)]
+        features = compute_features(images.batch(rows).to(buffer.device), features_of, normalize)
+        chosen = rows[herd(features, quota).to(rows.device)]
         buffer.add_data(examples=images.batch(chosen), labels=images.targets[chosen])
