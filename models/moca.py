@@ -12,7 +12,7 @@ from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.cosine_head import EPS, CosineHead, direction
 from models.utils.rehearsal import add_replay_args, check_replay_args, make_buffer, offer_task
-from utils.args import ArgumentParser, choice, number
+from utils.args import ArgumentParser, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
 
@@ -34,7 +34,7 @@ class Moca(ContinualModel):
     Ours: the published code skips the perturbation where R and B differ in size, while here the labels are repeated as
     often as needed. ∇_θ is taken in the pass over R that the loss needs anyway, so BatchNorm sees all of R and not
     only R_past; the pass at θ' is in train mode, but leaves the running statistics alone. No norm is below 1e-12;
-    with `--moca_eps 0`, as published, a feature that is all zero becomes NaN, and the run ends there.
+    with `--moca_raw_norm 1`, as published, a feature that is all zero becomes NaN, and the run ends there.
     """
 
     NAME = "moca"
@@ -54,10 +54,10 @@ class Moca(ContinualModel):
             "counts 20 on seq-cifar100, also where tasks have 10 or 5",
         )
         add(
-            "--moca_eps",
-            type=number(float, 0),
-            default=EPS,
-            help="smallest norm that a vector is divided by; the published code has 0, and NaN for a zero vector",
+            "--moca_raw_norm",
+            type=binary_to_boolean_type,
+            default=False,
+            help="1: divide by norms of 0, too, as the published code does; a zero vector becomes NaN",
         )
         return parser
 
@@ -70,7 +70,8 @@ class Moca(ContinualModel):
             )
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        backbone.classifier = CosineHead(backbone.classifier, args.moca_eps)  # before the optimizer is made
+        eps = 0.0 if args.moca_raw_norm else EPS
+        backbone.classifier = CosineHead(backbone.classifier, eps)  # before the optimizer is made
         super().__init__(backbone, loss, args, transform, dataset)
         if not args.task_free:
             require_own_classes(self)
@@ -115,7 +116,7 @@ class Moca(ContinualModel):
         else:
             noise = torch.randn(features.shape, generator=self.dataset.streams["moca"])
             noise = to_device(noise, self.device)
-        unit, noise = direction(features, self.args.moca_eps), direction(noise, self.args.moca_eps)
+        unit, noise = (direction(x, self.net.classifier.eps) for x in (features, noise))
         return torch.where(old[:, None], unit + self.args.moca_lambda * noise, unit)
 
     def _adversarial_features(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:

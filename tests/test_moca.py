@@ -206,7 +206,7 @@ def test_task_free_the_stream_tells_which_classes_are_present(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_without_a_smallest_norm_a_zero_feature_is_nan_as_published(variant: str, tmp_path: Path) -> None:
-    model, batches = second_task(tmp_path, "--moca_variant", variant, "--moca_eps", "0")
+    model, batches = second_task(tmp_path, "--moca_variant", variant, "--moca_raw_norm", "1")
     with torch.no_grad():
         model.net.fc2.bias.fill_(-1e3)
     assert model.observe(*batches[3])["loss_replay"].isnan()
