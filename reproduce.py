@@ -31,7 +31,7 @@ from experiments.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
 from utils.errors import UsageError, UserError
-from utils.files import atomic_write_text
+from utils.files import atomic_write_text, results_flag
 from utils.registry import ROOT
 from utils.status import discard_stdout, say
 
@@ -44,7 +44,7 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 def parser() -> ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
     top = ArgumentParser(prog="reproduce.py", description=__doc__, formatter_class=formatter)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")  # `main` says which there are if it is missing
     commands.add_parser("list", help="the tables, and what they consist of")
     plan = commands.add_parser("plan", help="number of runs, what is done, time and disk of the rest")
     run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
@@ -63,7 +63,11 @@ def parser() -> ArgumentParser:
     run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
     run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
     plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
-    status.add_argument("--watch", action="store_true", help=f"show it anew every {WATCH_SECONDS} s until all is done")
+    status.add_argument(
+        "--watch",
+        action="store_true",
+        help=f"show it anew every {WATCH_SECONDS} s until none is left but done and failed ones",
+    )
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
     table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
     report.add_argument("--output", type=Path, metavar="DIR", required=True, help="write the report there")
@@ -100,8 +104,8 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def selected(args: Namespace) -> list[Expansion]:
     """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
-    chosen = [selection(grid, args.rows, args.columns) for grid in grids(args)]
     flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
+    chosen = selection(grids(args), args.rows, args.columns)
     return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
 
 
@@ -118,7 +122,7 @@ def grids(args: Namespace) -> list[Grid]:
         return [read_grid(args.grid)]
     if not args.profile:
         raise UsageError(f"--profile is missing: one of {', '.join(profile_names())}")
-    names = table_names() if args.tables == ["all"] else args.tables
+    names = [name for given in args.tables for name in (table_names() if given == "all" else [given])]
     return [load_table(name, args.profile) for name in dict.fromkeys(names)]
 
 
@@ -130,18 +134,18 @@ def _last_choice(args: Namespace) -> Path:
 def _remember(args: Namespace) -> None:
     grid = str(args.grid.absolute()) if args.grid else None
     choice = {name: getattr(args, name) for name in CHOICE} | {"grid": grid}
-    atomic_write_text(_last_choice(args), json.dumps(choice) + "\n")
+    atomic_write_text(_last_choice(args), json.dumps(choice) + "\n", flag=results_flag(args.results_path))
 
 
 def _recall(args: Namespace) -> None:
-    """Without a choice of its own a command is about what was run last."""
+    """Without tables or a grid a command is about what was run last; but what else it is given wins."""
     if args.tables or args.grid:
         return
     choice = read_json(_last_choice(args))
-    if choice is None:
+    if not isinstance(choice, dict) or set(choice) != set(CHOICE):
         raise UsageError(f"nothing was run below {_last_choice(args).parents[1]} yet; give tables, or a grid by --grid")
     for name, value in choice.items():
-        setattr(args, name, value)
+        setattr(args, name, getattr(args, name) or value)
     args.grid, args.seeds = args.grid and Path(args.grid), args.seeds and tuple(args.seeds)
 
 
@@ -151,7 +155,7 @@ def _devices(given: str | None) -> list[str]:
 
     if given is None:
         return available_devices()
-    return [str(get_device(name)) for name in given.split(",")]
+    return [str(get_device(name, flag="--devices")) for name in given.split(",")]
 
 
 def show_list(args: Namespace) -> int:
@@ -208,16 +212,26 @@ def run(args: Namespace) -> int:
 
 
 def show_status(args: Namespace) -> int:
-    from experiments.plan import unfinished
     from experiments.status import status
 
     _recall(args)
     expansions = selected(args)
+    if args.watch:
+        return _watch(expansions)
+    say(status(expansions))
+    return 0
+
+
+def _watch(expansions: list[Expansion]) -> int:
+    """Until nothing is left but what is done and what failed, which only another `run` tries again."""
+    from experiments.status import FAILED, UNFINISHED, describe, statuses
+
     while True:
-        text = status(expansions)
-        say((CLEAR_SCREEN if args.watch and sys.stdout.isatty() else "") + text)
-        if not args.watch or not unfinished([cell for expansion in expansions for cell in expansion.cells]):
-            return 0
+        found, note = statuses(expansions)
+        say((CLEAR_SCREEN if sys.stdout.isatty() else "") + describe(expansions, found, note))
+        states = {status.state for status in found.values()}
+        if not states.intersection(UNFINISHED):
+            return int(FAILED in states)
         time.sleep(WATCH_SECONDS)
 
 
@@ -264,6 +278,8 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
     try:
         args = parser().parse_args(argv)
+        if args.command is None:
+            raise UsageError(f"a command is missing: one of {', '.join(COMMANDS)}; --help says what they do")
         sys.exit(COMMANDS[args.command](args))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -37,7 +37,7 @@ def read_failure(path: Path) -> str | None:
     """Why the last attempt at a run failed; None if there was none, or it did not fail."""
     try:
         return str(json.loads(_failure_file(path).read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

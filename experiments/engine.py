@@ -1,7 +1,8 @@
 """Run the cells of a grid on this machine, a few at a time; others may work on the same directory.
 
-A cell is done if and only if its run directory holds a summary. So the same command goes on after whatever
-happened: it claims one unfinished cell after the other (`claims.py`), and each run goes on from its checkpoint.
+A cell is done if and only if its run directory holds a summary, and no damaged file. So the same command goes on
+after whatever happened: it claims one unfinished cell after the other (`claims.py`), and each run goes on from its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from experiments.cell_files import (
 )
 from experiments.cells import Cell, distinct_runs
 from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
-from experiments.records import read_summary
+from experiments.records import damage, read_summary
 from utils.files import is_locked
 from utils.registry import ROOT
 from utils.signals import StopSignals, blocked_signals
@@ -171,10 +172,14 @@ class Engine:
         self._fill_at = time.monotonic() + OTHERS_SECONDS
 
     def _finished(self, cell: Cell) -> bool:
-        if read_summary(cell.path) is None:
+        """Done, or finished but damaged, which another attempt would not change."""
+        if read_summary(cell.path) is not None:
+            self.outcome.done.append(cell)
+        elif reason := damage(cell.path):
+            self.outcome.failed[cell.path] = cell, reason
+        else:
             return False
         remove_leases(cell_directory(cell.path))
-        self.outcome.done.append(cell)
         return True
 
     def _failed_elsewhere(self, cell: Cell) -> bool:
@@ -228,7 +233,8 @@ class Engine:
         code = running.process.exitcode or 0
         running.process.close()
         if self._finished(cell):
-            self._tell(cell, "done")
+            _, reason = self.outcome.failed.get(cell.path, (cell, ""))
+            self._tell(cell, f"failed: {reason}" if reason else "done")
             return
         if not running.lost and not self.outcome.stopped and not self._killed(cell, code):
             reason = reason_in(log_file(cell.path), running.log_start, code)

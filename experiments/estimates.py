@@ -6,7 +6,7 @@ import hashlib
 import json
 import multiprocessing
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +14,8 @@ from typing import Any
 
 from experiments.cell_files import cells_root
 from experiments.cells import Cell
-from experiments.records import read_json, read_timing
-from utils.files import atomic_write_text
+from experiments.records import read_environment, read_json, read_summary, read_timing
+from utils.files import atomic_write_text, results_flag
 from utils.run_config import relevant_config
 
 
@@ -46,14 +46,17 @@ class Estimates:
 
         here = environment()
         self.machine = {name: here[name] for name in ("cpu", "gpu")}
+        self._prefix = f"{self.machine['cpu']}, {self.machine['gpu']}, "  # of the names of stored probes
         self._by_kind: dict[str, Estimate] = {}
         self._from_runs(cells)
 
     def _from_runs(self, cells: Iterable[Cell]) -> None:
         found: dict[str, list[tuple[float, int]]] = {}
         for cell in cells:
-            timing, where = read_timing(cell.path), read_json(cell.path / "environment.json") or {}
-            if timing is not None and all(where.get(name) == value for name, value in self.machine.items()):
+            if read_summary(cell.path) is None:
+                continue
+            timing, where = read_timing(cell.path), read_environment(cell.path)
+            if all(where.get(name) == value for name, value in self.machine.items()):
                 seconds = timing["train_seconds"] + timing["eval_seconds"]
                 found.setdefault(kind_of(cell.args), []).append((seconds, _size(cell.path)))
         for kind, measured in found.items():
@@ -63,26 +66,50 @@ class Estimates:
     def of(self, cell: Cell) -> Estimate | None:
         return self._by_kind.get(kind_of(cell.args))
 
+    def recall_probes(self, cells: Sequence[Cell]) -> None:
+        """Of kinds that are not known yet what `plan` has measured; with several numbers of threads, the mean."""
+        stored = _stored_probes(cells[0]) if cells else {}
+        for kind in {kind_of(cell.args) for cell in cells} - self._by_kind.keys():
+            found = [p for name, p in stored.items() if name.startswith(self._prefix) and name.endswith(f", {kind}")]
+            if found:
+                seconds, sizes = (fmean(probe[name] for probe in found) for name in ("seconds", "bytes"))
+                self._by_kind[kind] = Estimate(seconds, sizes, "a probe")
+
+    def assume(self, cell: Cell, seconds: float) -> None:
+        """Of a run that is under way, unless its kind is known better."""
+        self._by_kind.setdefault(kind_of(cell.args), Estimate(seconds, 0, "a run under way"))
+
     def probe(self, cells: Iterable[Cell], threads: int, device: str, tell: Callable[[str], None]) -> None:
         """Measure every kind of run that is not known yet; what was measured is kept for the next time."""
         for cell in cells:
             kind = kind_of(cell.args)
             if kind in self._by_kind:
                 continue
-            file = cells_root(cell.path) / "probes.json"
-            known = read_json(file) or {}
-            name = f"{self.machine['cpu']}, {self.machine['gpu']}, {device}, {threads} threads, {kind}"
+            known = _stored_probes(cell)
+            name = f"{self._prefix}{device}, {threads} threads, {kind}"
             if name not in known:
                 tell(f"measuring {cell.row} on {cell.args.dataset} …")
                 known[name] = _measured([*cell.argv, f"--device={device}"], threads)
                 if "error" not in known[name]:
-                    atomic_write_text(file, json.dumps(known, indent=1, sort_keys=True) + "\n")
+                    text = json.dumps(known, indent=1, sort_keys=True) + "\n"
+                    atomic_write_text(_probes_file(cell), text, flag=results_flag(cell.args.results_path))
             result = known[name]
             self._by_kind[kind] = (
                 Estimate(0, 0, None, result["error"])
                 if "error" in result
                 else Estimate(result["seconds"], result["bytes"], "a probe")
             )
+
+
+def _probes_file(cell: Cell) -> Path:
+    return cells_root(cell.path) / "probes.json"
+
+
+def _stored_probes(cell: Cell) -> dict[str, Any]:
+    """By name; none from a damaged file, since they can be made again."""
+    found = read_json(_probes_file(cell))
+    probes = found if isinstance(found, dict) else {}
+    return {name: p for name, p in probes.items() if isinstance(p, dict) and {"seconds", "bytes"} <= p.keys()}
 
 
 def _measured(argv: list[str], threads: int) -> dict[str, Any]:

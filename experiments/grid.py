@@ -16,7 +16,7 @@ Flags merge in this order, later ones winning: `flags`, the column's, the row's,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ OF_THE_COMMAND = {
     "device": "give --devices to the command",
     "resume": "a grid always goes on with what is there",
     "overwrite": "delete the run's directory instead",
+    "help": "`python main.py --help` shows the flags",
+    "list": "`python main.py --list` shows the names",
 }
 
 
@@ -127,7 +129,7 @@ def parse_metrics(value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
         raise UsageError(f"metrics: {value!r} is not a list, such as [{', '.join(DEFAULT_METRICS)}]")
     for name in value:
-        if name not in METRICS:
+        if not isinstance(name, str) or name not in METRICS:
             raise UsageError(f"metrics: unknown metric {name!r}{nearest(str(name), METRICS)}")
     return value
 
@@ -169,21 +171,34 @@ def _flags(value: Any, where: str) -> Flags:
     return flags
 
 
-def selection(grid: Grid, rows: list[str] | None, columns: list[str] | None) -> Grid:
-    """Only these rows, by name, and these columns, by name or by a part of it: `S-CIFAR100` of `S-CIFAR100, 500`."""
-    for name in rows or []:
-        if name not in grid.rows:
-            raise UsageError(f"--rows: {grid.name} has no row {name!r}{nearest(name, grid.rows)}")
-    parts = {part for column in grid.columns for part in (column, *column.split(", "))}
-    for name in columns or []:
-        if name not in parts:
-            raise UsageError(f"--columns: {grid.name} has no column {name!r}{nearest(name, parts)}")
-    return replace(
-        grid,
-        rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
-        columns={
-            column: flags
-            for column, flags in grid.columns.items()
-            if not columns or {column, *column.split(", ")} & set(columns)
-        },
-    )
+def selection(grids: Sequence[Grid], rows: list[str] | None, columns: list[str] | None) -> list[Grid]:
+    """Only these rows, by name, and these columns, by name or by a part of it: `S-CIFAR100` of `S-CIFAR100, 500`.
+
+    A name need be in one of the grids only; grids that have nothing left are left out.
+    """
+    _check_names("row", rows, grids, {row for grid in grids for row in grid.rows})
+    _check_names("column", columns, grids, {part for grid in grids for c in grid.columns for part in _parts(c)})
+    narrowed = [
+        replace(
+            grid,
+            rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
+            columns={c: flags for c, flags in grid.columns.items() if not columns or _parts(c) & set(columns)},
+        )
+        for grid in grids
+    ]
+    left = [grid for grid in narrowed if grid.rows and grid.columns]
+    if not left:
+        raise UsageError("--rows and --columns: no table has both such a row and such a column; leave one of them out")
+    return left
+
+
+def _parts(column: str) -> set[str]:
+    """The names by which a column can be chosen."""
+    return {column, *column.split(", ")}
+
+
+def _check_names(kind: str, names: list[str] | None, grids: Sequence[Grid], known: set[str]) -> None:
+    where = f"{grids[0].name} has no" if len(grids) == 1 else "none of the tables has a"
+    for name in names or []:
+        if name not in known:
+            raise UsageError(f"--{kind}s: {where} {kind} {name!r}{nearest(name, sorted(known))}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.estimates import Estimate, Estimates
 from experiments.markdown import missing, table
-from experiments.records import read_summary
+from experiments.records import damage, read_summary
 
 
 def unfinished(cells: Sequence[Cell]) -> list[Cell]:
@@ -20,6 +20,7 @@ def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) 
     runs, left = distinct_runs(cells), unfinished(cells)
     lines = [*conditions(expansions), _counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
     lines += [f"{len(runs)} runs in all, {len(runs) - len(left)} done, {len(left)} to go."]
+    lines += [f"damaged: {cell.name}: {reason}" for cell in left if (reason := damage(cell.path))]
     return "\n".join([*lines, *_needs([estimates.of(cell) for cell in left], at_a_time)])
 
 
@@ -47,7 +48,8 @@ def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
         )
         lines.append(f"Disk: {sum(estimate.bytes for estimate in known) / 1e9:.2g} GB.")
     reasons = Counter(estimate.error if estimate else "not measured" for estimate in estimates if estimate not in known)
-    return lines + [f"Not in it: {count} runs ({reason})." for reason, count in reasons.items()]
+    without = "Not in it:" if known else "Time and disk are unknown of"
+    return lines + [f"{without} {count} runs ({reason})." for reason, count in reasons.items()]
 
 
 def duration(seconds: float) -> str:

@@ -148,9 +148,10 @@ def column_flags(grid: Grid, column: str) -> Flags:
 def _csv(results: Sequence[Results]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "seed", *METRICS])
+    writer.writerow(["table", "profile", "row", "column", "seed", *METRICS])  # a user's own grid has no profile
     for result in results:
         for (row, column, seed), record in result.records.items():
             values = [METRICS[metric](record) for metric in METRICS]
-            writer.writerow([result.grid.name, row, column, seed, *("" if v is None else v for v in values)])
+            place = [result.grid.name, result.grid.profile, row, column, seed]
+            writer.writerow([*place, *("" if v is None else v for v in values)])
     return text.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from experiments.claims import STALE_SECONDS, held
 from experiments.estimates import Estimates
 from experiments.markdown import table
 from experiments.plan import duration
-from experiments.records import read_summary
+from experiments.records import damage, read_summary
 from experiments.slurm_queue import Task, last_words, tasks_of
 from utils.errors import UserError
 
 DONE, RUNNING, QUEUED, FAILED, WAITING = STATES = ("done", "running", "queued", "failed", "waiting")
+UNFINISHED = (RUNNING, QUEUED, WAITING)
+LOG = "metrics.jsonl"
 TAIL_BYTES = 1 << 16  # more than the last line of `metrics.jsonl`
 
 
@@ -45,6 +47,8 @@ class CellStatus:
 def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
     if read_summary(cell.path) is not None:
         return CellStatus(cell, DONE, 1.0)
+    if damaged := damage(cell.path):
+        return CellStatus(cell, FAILED, 1.0, damaged)
     progress = _progress(cell)
     if held(cell_directory(cell.path), stale_seconds):
         return CellStatus(cell, RUNNING, progress)
@@ -52,8 +56,9 @@ def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
     return CellStatus(cell, WAITING, progress) if failure is None else CellStatus(cell, FAILED, progress, failure)
 
 
-def _statuses(cells: Sequence[Cell]) -> tuple[dict[Path, CellStatus], str]:
+def statuses(expansions: Sequence[Expansion]) -> tuple[dict[Path, CellStatus], str]:
     """By run directory; and what to say if SLURM has some of them but cannot be asked."""
+    cells = [cell for expansion in expansions for cell in expansion.cells]
     found = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
     waiting = [s.cell for s in found.values() if s.state == WAITING]
     try:
@@ -69,8 +74,11 @@ def _statuses(cells: Sequence[Cell]) -> tuple[dict[Path, CellStatus], str]:
 
 
 def _progress(cell: Cell) -> float:
-    n_tasks = 1 if cell.args.joint else datasets.get_dataset_class(cell.args).N_TASKS
-    return max(0, _current_task(cell.path / "metrics.jsonl") - 1) / n_tasks
+    return max(0, _current_task(cell.path / LOG) - 1) / _n_tasks(cell)
+
+
+def _n_tasks(cell: Cell) -> int:
+    return 1 if cell.args.joint else datasets.get_dataset_class(cell.args).N_TASKS
 
 
 def _current_task(metrics: Path) -> int:
@@ -80,14 +88,16 @@ def _current_task(metrics: Path) -> int:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read().splitlines()
         return int(json.loads(lines[-1])["task"])
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, TypeError):
         return 0
 
 
 def status(expansions: Sequence[Expansion]) -> str:
+    return describe(expansions, *statuses(expansions))
+
+
+def describe(expansions: Sequence[Expansion], by_path: Mapping[Path, CellStatus], note: str) -> str:
     """A line per table, the runs that are running and those that failed, and when all will be done."""
-    cells = [cell for expansion in expansions for cell in expansion.cells]
-    by_path, note = _statuses(cells)
     found = list(by_path.values())
     states = [state for state in STATES if state != QUEUED or any(s.state == QUEUED for s in found)]
     rows = []
@@ -105,13 +115,41 @@ def status(expansions: Sequence[Expansion]) -> str:
 def _remaining(found: Sequence[CellStatus]) -> str:
     """The time until all is done, if what runs now goes on running; failed runs are not in it."""
     running = [s for s in found if s.state == RUNNING]
-    left = [s for s in found if s.state in (RUNNING, QUEUED, WAITING)]
+    left = [s for s in found if s.state in UNFINISHED]
     if not left:
         return "Nothing is left to run." if all(s.state == DONE for s in found) else "Only failed runs are left."
-    estimates = Estimates([s.cell for s in found if s.state == DONE])
+    estimates = _estimates(found, left)
     known = [(s, estimate) for s in left if (estimate := estimates.of(s.cell)) is not None]
     work = sum((1 - s.progress) * estimate.seconds for s, estimate in known)
-    unknown = f", and {len(left) - len(known)} runs of a kind not finished yet" if len(known) < len(left) else ""
-    if not running:
-        return f"Nothing is running; {duration(work)} of work is left{unknown}."
-    return f"Left: about {duration(work / len(running))} with {len(running)} at a time{unknown}."
+    n = len(running)
+    parts = []
+    if known:
+        parts.append(f"about {duration(work / n)} with {n} at a time" if n else f"{duration(work)} of work")
+    if len(known) < len(left):
+        parts.append(f"{len(left) - len(known)} runs of unknown length (`plan` measures them)")
+    return f"{'Left' if n else 'Nothing is running; left'}: {', and '.join(parts)}."
+
+
+def _estimates(found: Sequence[CellStatus], left: Sequence[CellStatus]) -> Estimates:
+    """From finished runs; of other kinds from what `plan` has measured, and else from how far a run is."""
+    estimates = Estimates([s.cell for s in found if s.state == DONE])
+    estimates.recall_probes([s.cell for s in left])
+    for s in left:
+        seconds = _projected(s) if s.state == RUNNING else None
+        if seconds is not None:
+            estimates.assume(s.cell, seconds)
+    return estimates
+
+
+def _projected(s: CellStatus) -> float | None:
+    """Seconds of all of a run by those until its last line; its task counts half. None in the first task, and for a
+    run that was stopped in between. Times of files are compared with each other, whatever this machine's clock says.
+    """
+    if not s.progress:
+        return None
+    try:
+        locked, begun, last = ((s.cell.path / name).stat().st_mtime for name in ("run.lock", "config.yaml", LOG))
+    except OSError:
+        return None
+    # A run locks its directory whenever it goes on, and writes its config once, just after it has locked it first.
+    return (last - begun) / (s.progress + 0.5 / _n_tasks(s.cell)) if locked <= begun else None

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
 from experiments.records import Record
+from experiments.report.shapes import check
 from experiments.results import Results
 from experiments.tables import paper_value
 from utils.errors import UsageError
@@ -19,14 +20,15 @@ def read_stored(path: Path) -> list[Results]:
     """The tables of a `results.json`, also of one from before a report could be made of it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        environments = content["environments"]
-        runs = [_run(run, environments) for run in content["runs"]]
+        check(content)
+        runs = [_run(run, content["environments"]) for run in content["runs"]]
         return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
     except OSError as error:
         raise UsageError(f"--from {path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, RecursionError) as error:  # no JSON, or not what was written
         raise UsageError(
-            f"--from {path}: not a results.json; `table` and `report` write one with --output DIR"
+            f"--from {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
+            "written with --output DIR, unchanged"
         ) from None
 
 
@@ -55,7 +57,7 @@ def _expansion(table: dict[str, Any]) -> Expansion:
     """A grid with what tables are made of; it cannot be run any more."""
     absent: dict[str, dict[str, None]] = {row: {} for row in table["rows"]}
     for row, column in table.get("absent", []):
-        absent[row][column] = None
+        absent.setdefault(row, {})[column] = None
     grid = Grid(
         name=table["name"],
         title=table["title"],

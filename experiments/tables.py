@@ -137,5 +137,6 @@ def _paper_row(cells: list[Any]) -> list[PaperValue]:
 
 def paper_value(text: str) -> PaperValue:
     match = PAPER_VALUE.fullmatch(text)
-    assert match, text
+    if match is None:
+        raise ValueError(f"{text!r} is no number of the paper, such as '61.08 ± 1.23' or '61.08'")
     return PaperValue(text, float(match[1]), float(match[2]) if match[2] else None)

@@ -296,7 +296,7 @@ def test_evidence_comes_from_the_committed_results() -> None:
         "ER, filled at task ends": "ER, filled at task ends",
         "the same, weighed by tasks (eq. 7)": "ER, filled at task ends, weighed by tasks",
         "DGC-ER as in the paper (`sampled`)": "DGC-ER, sampled, the paper's α",
-        "DGC-ER, our closed form": "DGC-ER, best closed",
+        "DGC-ER, our closed form (α 0.2, on the classifier)": "DGC-ER, best closed",
     }
     for name, row in shown.items():
         (cells,) = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", README, re.M)

@@ -50,9 +50,9 @@ def test_the_other_commands_are_understood() -> None:
     assert {arguments[0] for arguments in others} == set(reproduce.COMMANDS)
     for arguments in others:
         args = reproduce.parser().parse_args(arguments)
-        for grid in reproduce.grids(args) if len(arguments) > 1 else []:
-            one = replace(reproduce.selection(grid, args.rows, args.columns), seeds=(0,))
-            assert expand(one, []).cells
+        grids = reproduce.grids(args) if len(arguments) > 1 else []
+        for grid in reproduce.selection(grids, args.rows, args.columns) if grids else []:
+            assert expand(replace(grid, seeds=(0,)), []).cells
 
 
 def test_the_page_names_every_metric_and_profile() -> None:

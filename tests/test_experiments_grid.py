@@ -85,13 +85,29 @@ def test_a_part_of_a_grid(tmp_path: Path) -> None:
     columns = {"C10, 50": {"buffer_size": 50}, "C100, 50": {"buffer_size": 51}, "C100, 60": {"buffer_size": 60}}
     rows = {"SGD": {"model": "sgd", "buffer_size": None}, "ER": {"model": "er"}}
     grid = read_grid(write_grid(tmp_path / "grid.yaml", columns=columns, rows=rows))
-    assert list(selection(grid, ["ER"], ["C100"]).columns) == ["C100, 50", "C100, 60"]
-    assert list(selection(grid, ["ER"], None).rows) == ["ER"]
-    assert list(selection(grid, None, ["50"]).columns) == ["C10, 50", "C100, 50"]
-    with pytest.raises(UsageError, match="no row 'ERR'; did you mean 'ER'"):
-        selection(grid, ["ERR"], None)
-    with pytest.raises(UsageError, match="no column 'C1000'"):
-        selection(grid, None, ["C1000"])
+    assert list(selection([grid], ["ER"], ["C100"])[0].columns) == ["C100, 50", "C100, 60"]
+    assert list(selection([grid], ["ER"], None)[0].rows) == ["ER"]
+    assert list(selection([grid], None, ["50"])[0].columns) == ["C10, 50", "C100, 50"]
+    with pytest.raises(UsageError, match="--rows: grid has no row 'ERR'; did you mean 'ER'"):
+        selection([grid], ["ERR"], None)
+    with pytest.raises(UsageError, match="--columns: grid has no column 'C1000'"):
+        selection([grid], None, ["C1000"])
+
+
+def test_a_part_of_several_grids(tmp_path: Path) -> None:
+    """A name that only some of them have leaves those."""
+    few = read_grid(write_grid(tmp_path / "few.yaml", columns={"C10": {}}, rows={"ER": {}, "SGD": {}}))
+    many = read_grid(write_grid(tmp_path / "many.yaml", columns={"C10": {}, "C100": {}}, rows={"ER": {}, "DER": {}}))
+
+    def left(rows: list[str] | None, columns: list[str] | None) -> dict[str, tuple[list[str], list[str]]]:
+        return {grid.name: (list(grid.rows), list(grid.columns)) for grid in selection([few, many], rows, columns)}
+
+    assert left(None, ["C100"]) == {"many": (["ER", "DER"], ["C100"])}
+    assert left(["SGD", "DER"], ["C10"]) == {"few": (["SGD"], ["C10"]), "many": (["DER"], ["C10"])}
+    with pytest.raises(UsageError, match="--rows: none of the tables has a row 'DGC'"):
+        selection([few, many], ["DGC"], None)
+    with pytest.raises(UsageError, match="no table has both such a row and such a column"):
+        selection([few, many], ["SGD"], ["C100"])
 
 
 ER: dict[str, Any] = {"ER": {"model": "er", "buffer_size": 50}}
@@ -114,6 +130,9 @@ ER: dict[str, Any] = {"ER": {"model": "er", "buffer_size": 50}}
         ({"rows": ER, "seeds": "all"}, ["seeds", "'all'"]),
         ({"rows": ER, "metrics": ["FAIA", "FIA"]}, ["metrics", "'FIA'", "'FAIA'"]),
         ({"rows": ER, "metrics": "FAIA"}, ["metrics", "list"]),
+        ({"rows": ER, "metrics": ["FAIA", [1]]}, ["metrics", "unknown metric [1]"]),
+        ({"rows": ER, "flags": {"help": []}}, ["flags: help does not belong in a grid", "main.py --help"]),
+        ({"rows": {"ER": {"model": "er", "list": []}}}, ["row 'ER': list does not", "main.py --list"]),
         ({"rows": {"E": {"model": "er"}}}, ["row 'E'", "--buffer_size"]),
         ({"rows": {"E": {"model": "err", "buffer_size": 5}}}, ["row 'E'", "unknown model 'err'", "'er'"]),
         ({"rows": ER, "columns": {"c": {"bufer_size": 5}}}, ["row 'ER', column 'c'", "--bufer_size", "--buffer_size"]),

@@ -27,12 +27,14 @@ from experiments.markdown import markdown
 from experiments.report import drawing
 from experiments.report.aggregate import Cell, aggregated
 from experiments.report.agreement import agreement
-from experiments.report.figures import write_figures
+from experiments.report.figures import KINDS, kinds, write_figures
+from experiments.report.frame import Words
 from experiments.report.latex import document, escape, latex
+from experiments.report.layout import shared_heading
 from experiments.report.page import page
 from experiments.report.styles import styles
 from experiments.report.write import write_report
-from experiments.results import Results, read_results
+from experiments.results import Results, read_results, write_results
 from experiments.statistics import Summary, summarise
 from experiments.stored import read_stored
 
@@ -198,9 +200,6 @@ def test_the_report_is_complete_and_says_nothing_about_the_machine(
     assert "| Commit" in text and "(figures/grid-accuracy.png)" in text
 
 
-KINDS = ("accuracy", "matrices", "loss", "memory", "gradients")
-
-
 def test_a_report_is_made_again_from_its_raw_results(half_done: Expansion, tmp_path: Path) -> None:
     expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
     results = results_of(expansion, paper=PAPER, profile="paper", place="Table 1", conditions="Profile paper: big.")
@@ -230,6 +229,46 @@ def test_a_file_that_is_no_result_is_one_line(
         assert ended.value.code == 2 and not (tmp_path / "out").exists()
         error = capsys.readouterr().err
         assert error.startswith("error: --from") and error.count("\n") == 1
+
+
+WRONG: list[tuple[str, Any, str]] = [  # where, what stands there, and the reason that is given; `...` takes it away
+    ("tables", [], "tables is empty"),
+    ("tables.0.metrics", ["FAA", "FAAA"], "tables[0].metrics: unknown metric 'FAAA'"),
+    ("tables.0.title", 5, "tables[0].title is 5, not text"),
+    ("tables.0.rows", [], "tables[0].rows is empty"),
+    ("tables.0.paper", {"FAA": {"ER": {"digits, 50": "abc"}}}, "'abc' is no number of the paper"),
+    ("runs.0.class_il", ..., "runs[0] has no class_il"),
+    ("runs.0.class_il.FAA", "high", "runs[0].class_il.FAA is 'high', not a number"),
+    ("runs.1.class_il.FAA", float("nan"), "runs[1].class_il.FAA is nan, not a number"),
+    ("runs.2.loss", [[1.0]], "runs[2].loss is shorter or longer than what it belongs to"),
+    ("runs.0.environment", 7, "runs[0].environment is 7, of 2 from 0"),
+    ("environments.0", "a machine", "environments[0] is 'a machine', not a mapping"),
+    ("environments.0.cpu", ["A"], "environments[0].cpu is ['A'], not text"),
+]
+
+
+@pytest.mark.parametrize(("where", "what", "reason"), WRONG, ids=[reason for _, _, reason in WRONG])
+def test_results_that_were_changed_are_one_line(
+    where: str, what: Any, reason: str, half_done: Expansion, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "results.json"
+    write_results([results_of(half_done)], tmp_path)
+    content = json.loads(path.read_text())
+    *steps, last = [int(step) if step.isdecimal() else step for step in where.split(".")]
+    place = content
+    for step in steps:
+        place = place[step]
+    if what is ...:
+        del place[last]
+    else:
+        place[last] = what
+    path.write_text(json.dumps(content))
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(["report", "--from", str(path), "--output", str(tmp_path / "out")])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and not (tmp_path / "out").exists() and error.count("\n") == 1
+    assert error.startswith(f"error: --from {path}: not a results.json: {reason}")
+    assert error.endswith("; give one that `table` or `report` has written with --output DIR, unchanged\n")
 
 
 def test_curves_are_thinned_out(tmp_path: Path) -> None:
@@ -273,10 +312,144 @@ def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expan
 def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:
     results = results_of(half_done)
     other = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="other")))
-    found = write_figures([results, other], styles([results]), tmp_path / "figures")
+    found = write_figures([results, other], styles([results]), tmp_path)
     files = list((tmp_path / "figures").iterdir())
     assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(files) == 2 * len(KINDS)
     assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
+
+
+def test_a_shared_figure_names_all_its_tables(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done, place="Table 1", title="FAIA in one way", conditions="Profile tiny: small.")
+    others = {
+        "faa": ("Table 6", "FAA in one way"),
+        "own": ("ours", "Mine in one way"),
+        "ff": ("Table 5", "FF in one way"),
+    }
+    tables = [results]
+    for name, (place, title) in others.items():
+        grid = replace(results.grid, name=name, place=place, title=title)
+        tables.append(replace(results, expansion=replace(results.expansion, grid=grid)))
+    elsewhere = replace(results.grid, name="big", conditions="Profile paper: big.")
+    tables.append(replace(results, expansion=replace(results.expansion, grid=elsewhere)))
+    found = write_figures(tables, styles(tables), tmp_path)
+    assert found[0] == found[1] == found[2] == found[3] != found[4]
+    for kind in KINDS:
+        words = comments(tmp_path / "figures" / f"grid-{kind}.svg")
+        assert "Tables 1, 5 and 6: FAIA, FF, FAA and Mine in one way" in words and "Profile tiny: small." in words
+        words = comments(tmp_path / "figures" / f"big-{kind}.svg")
+        assert "Table 1: FAIA in one way" in words and "Profile paper: big." in words
+
+
+def comments(path: Path) -> str:
+    """The texts of an SVG, which are drawn, and stand as comments beside that; all on one line."""
+    return " ".join(" ".join(re.findall(r"<!--(.*?)-->", path.read_text(), re.S)).split())
+
+
+def test_headings_of_several_tables(half_done: Expansion) -> None:
+    def of(*tables: tuple[str, str]) -> str:
+        return shared_heading([replace(half_done.grid, place=place, title=title) for place, title in tables])
+
+    assert of(("Table 2", "Two")) == "Table 2: Two" and of(("ours", "Ours")) == "Ours"
+    assert (
+        of(("Figure 2", "A b"), ("Table 10", "C b"), ("Table 9", "D b")) == "Tables 9 and 10 and Figure 2: D, C and A b"
+    )
+    assert of(("", "One"), ("ours", "Other")) == "One; Other" and of(("", "The same"), ("", "The same")) == "The same"
+    assert of(("", "in short"), ("", "this in short")) == "in and this in short"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_words_are_beside_the_panels_and_within_the_figure(kind: str, buffers: int) -> None:
+    results = made_up_results(rows=2, buffers=2, seeds=2, tasks=2)
+    diagnostics = {"at": [4, 8], "task": [2, 2], "buffer_error": [0.5, 0.6], "buffer_cosine": [0.5, 0.6]}
+    records = {place: record | {"diagnostics": diagnostics} for place, record in results.records.items()}
+    if buffers == 1:  # a single panel
+        columns = {"S-CIFAR10, 100": {"dataset": "a"}, "S-CIFAR10, 200": {"dataset": "a"}}
+        grid = replace(results.grid, columns=columns if kind == "memory" else dict(list(columns.items())[:1]))
+        results = replace(results, expansion=replace(results.expansion, grid=grid))
+    drawers = {name: draw for name, _, draw in kinds(replace(results, records=records), styles([results]))}
+    words = Words("A LONG TITLE in bold " * 8, "Profile tiny: WWWW as wide as can be. " * 6, "A caption " * 40)
+    figure = drawers[kind](words)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.texts]
+    texts = [" ".join(text.get_text().split()) for text in figure.texts]
+    assert texts == [" ".join(part.split()) for part in (words.title, words.scale, words.caption)]
+    assert all(box.x0 > 0 and box.x1 < figure.bbox.x1 and box.y0 > 0 and box.y1 < figure.bbox.y1 for box in boxes)
+    title, scale, caption = boxes
+    panels = [axes.get_tightbbox() for axes in figure.axes]
+    assert title.y0 > scale.y1 and scale.y0 > max(box.y1 for box in panels)
+    assert min(box.y0 for box in panels) > caption.y1
+    short = drawers[kind](Words("title"))
+    assert short.get_figheight() < figure.get_figheight() and short.get_figwidth() == figure.get_figwidth()
+
+
+@pytest.mark.parametrize(("rows", "seeds", "errors"), [(4, 2, " ± one standard error"), (4, 1, ""), (8, 2, "")])
+def test_captions_promise_the_errors_that_are_drawn(rows: int, seeds: int, errors: str) -> None:
+    results = made_up_results(rows=rows, buffers=2, seeds=seeds, tasks=2)
+    looks = styles([results])
+    captions = {kind: (caption, draw) for kind, caption, draw in kinds(results, looks)}
+    caption, draw = captions["accuracy"]
+    assert caption == f"AA_t over the tasks t: mean over seeds{errors}"
+    areas = [area for axes in draw(Words("")).axes for area in axes.collections if area.get_paths()]
+    assert bool(areas) == bool(errors)
+    caption, draw = captions["memory"]
+    assert caption.endswith("mean over seeds" + (" ± one standard error" if seeds > 1 else ""))
+    bars = [len(axes.containers) for axes in draw(Words("")).axes]
+    assert bars == ([rows, rows] if seeds > 1 else [0, 0])
+
+
+def test_captions_say_which_panels_and_points_have_errors() -> None:
+    results = made_up_results(rows=8, buffers=2, seeds=2, tasks=2)
+    for (row, column, seed), record in list(results.records.items()):
+        if (column == "S-CIFAR10, 100" and row not in ("M0", "DGC-M0")) or (row, seed) == ("M0", 1):
+            del results.records[row, column, seed]
+        elif row == "DGC-M1":
+            record["stored_bytes"] = 0
+    captions = {kind: caption for kind, caption, _ in kinds(results, styles([results]))}
+    several = " ± one standard error where there are several seeds"
+    assert captions["accuracy"].endswith(f"mean over seeds{several}, in panels of at most 6 methods")
+    assert captions["memory"].endswith(f"mean over seeds{several}")
+
+
+def test_a_single_point_shows_its_error_and_so_does_a_level_line() -> None:
+    looks = styles([made_up_results(2, 1, 1, 2)])
+    unknown, known = summarise([]), summarise([50.0, 60.0])
+    cells = {"M0": Cell(2, average_accuracy=[unknown, known])}
+    (axes,) = drawing.accuracy({"column": cells}, looks, Words("")).axes
+    assert len(axes.containers) == 1  # its error
+    rows = {"M0": [Cell(2, memory=10, faia=known)], "DGC-M0": [Cell(2, memory=0, faia=known)]}
+    (axes,) = drawing.memory({"digits": rows}, looks, Words("")).axes
+    ((_, _, (bar,)),) = axes.containers
+    assert bar.get_segments()[0][:, 1].tolist() == [50.0, 60.0]  # the mean is 55, its standard error 5
+    (span,) = axes.patches
+    assert (span.get_y(), span.get_height()) == (50.0, 10.0)
+
+
+def test_methods_without_a_known_memory_are_named(tmp_path: Path) -> None:
+    results = made_up_results(rows=3, buffers=2, seeds=1, tasks=2)
+    for (row, column, _), record in results.records.items():
+        if row == "M0" or (row, column) == ("DGC-M0", "S-CIFAR10, 200"):
+            del record["stored_bytes"]
+    write_report([results], tmp_path)
+    named = "Without M0, DGC-M0 (S-CIFAR10, 200): their runs do not tell their memory"
+    assert f"{named}](figures/many-memory.png)" in (tmp_path / "report.md").read_text()
+    assert f"{named}." in comments(tmp_path / "figures" / "many-memory.svg")
+
+
+def test_figures_of_an_earlier_report_go_and_nothing_else(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done)
+    earlier = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="old")))
+    write_report([earlier], tmp_path)
+    figures = tmp_path / "figures"
+    assert (figures / "old-loss.svg").exists()
+    for name in ("mine-loss.png", "old-loss.pdf", "notes.txt"):
+        (figures / name).write_text("mine")
+    (figures / "old-accuracy.svg").unlink()
+    write_report([results], tmp_path)
+    written = {f"grid-{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg")}
+    assert {path.name for path in figures.iterdir()} == written | {"mine-loss.png", "old-loss.pdf", "notes.txt"}
+    write_report([results], tmp_path)  # what is shown stays
+    assert written < {path.name for path in figures.iterdir()}
 
 
 def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) -> None:
@@ -284,7 +457,7 @@ def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) ->
     results = results_of(half_done, title=NASTY, rows=rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
-        write_figures([results], styles([results]), tmp_path / "figures")
+        write_figures([results], styles([results]), tmp_path)
     assert (tmp_path / "figures" / "grid-accuracy.png").stat().st_size > 1000
 
 
@@ -292,7 +465,7 @@ def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) ->
 def test_names_of_many_rows_fit_in(columns: int) -> None:
     looks = styles([made_up_results(30, 1, 1, 2)])
     cells = {row: Cell(1, average_accuracy=[summarise([50.0])] * 2) for row in looks}
-    figure = drawing.accuracy({f"column {i}": cells for i in range(columns)}, looks, "title")
+    figure = drawing.accuracy({f"column {i}": cells for i in range(columns)}, looks, Words("title"))
     figure.canvas.draw()
     texts = figure.legends[0].get_texts() if columns > 1 else figure.axes[0].texts
     boxes = [text.get_window_extent() for text in texts]
@@ -305,7 +478,7 @@ def test_names_of_many_rows_fit_in(columns: int) -> None:
 def test_memory_is_labelled_by_plain_numbers() -> None:
     cells = [Cell(1, memory=memory, faia=summarise([20.0])) for memory in (1_540_000, 6_160_000)]
     looks = styles([made_up_results(1, 1, 1, 2)])
-    figure = drawing.memory({"digits": {"M0": cells}}, looks, "title")
+    figure = drawing.memory({"digits": {"M0": cells}}, looks, Words("title"))
     figure.canvas.draw()
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both")]
     assert {"2", "5"} <= set(labels) and all(re.fullmatch(r"[\d.]*", label) for label in labels), labels

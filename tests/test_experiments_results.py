@@ -96,7 +96,13 @@ def test_raw_results_hold_each_run_once(half_done: Expansion, tmp_path: Path) ->
     with open(tmp_path / "out" / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6 and rows[0]["FAA"] == "50.0" and rows[0]["FF"] == "50.0" and rows[0]["FAA Task-IL"] == "100.0"
-    assert set(METRICS) < set(rows[0])
+    assert set(METRICS) < set(rows[0]) and {row["profile"] for row in rows} == {""}  # a grid of one's own
+
+
+def test_raw_results_name_their_profile(half_done: Expansion, tmp_path: Path) -> None:
+    write_results([results_of(replace(half_done, grid=replace(half_done.grid, profile="tiny")))], tmp_path)
+    with open(tmp_path / "results.csv", newline="") as file:
+        assert {row["profile"] for row in csv.DictReader(file)} == {"tiny"}
 
 
 def test_states_of_cells(half_done: Expansion) -> None:

@@ -40,25 +40,25 @@ def _folder(name: str, override: str | None) -> str:
     return os.path.join(_folders[name], "")
 
 
-def get_device(avail_devices: str | None = None) -> torch.device:
+def get_device(avail_devices: str | None = None, *, flag: str = "--device") -> torch.device:
     """The device of the process: chosen at the first call, or anew if `avail_devices` is given.
 
     `avail_devices`: a torch device name, or GPU ids separated by commas: the one with most free memory is taken.
-    Without it CUDA is preferred to MPS and MPS to the CPU.
+    Without it CUDA is preferred to MPS and MPS to the CPU. `flag` is the option that an error message names.
     """
     global _device
     if _device is None or avail_devices is not None:
-        _device = _choose_device(avail_devices)
+        _device = _choose_device(avail_devices, flag)
     return _device
 
 
-def _choose_device(wanted: str | None) -> torch.device:
+def _choose_device(wanted: str | None, flag: str) -> torch.device:
     if wanted is None:
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(kind)
     ids = wanted.replace(" ", "").split(",")
     if all(part.isdigit() for part in ids):
-        return _freest_gpu([int(part) for part in ids], wanted)
+        return _freest_gpu([int(part) for part in ids], f"{flag} {wanted}")
     try:
         device = torch.device(wanted)
         if device.type not in ("cpu", "cuda", "mps"):
@@ -66,16 +66,14 @@ def _choose_device(wanted: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise UsageError(f"--device {wanted} can't be used ({reason}); leave it out to choose automatically") from None
+        raise UsageError(f"{flag} {wanted} can't be used ({reason}); leave it out to choose automatically") from None
     return device
 
 
-def _freest_gpu(ids: list[int], wanted: str) -> torch.device:
+def _freest_gpu(ids: list[int], given: str) -> torch.device:
     count = torch.cuda.device_count()
     if not all(i < count for i in ids):
-        raise UsageError(
-            f"--device {wanted}: this machine has {count} CUDA devices; leave it out to choose automatically"
-        )
+        raise UsageError(f"{given}: this machine has {count} CUDA devices; leave it out to choose automatically")
     return torch.device("cuda", max(ids, key=lambda i: torch.cuda.mem_get_info(i)[0]))
 
 

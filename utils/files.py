@@ -23,6 +23,11 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
+def results_flag(results_path: str | None) -> str:
+    """The option to change if results cannot be written: --results_path only if it was given."""
+    return "--base_path" if results_path in (None, "results") else "--results_path"
+
+
 @contextlib.contextmanager
 def one_line_errors(path: Path, flag: str = "--base_path") -> Iterator[None]:
     """Say in one line what the operating system refused, and what to do about it."""
@@ -105,12 +110,12 @@ class RunLock:
     file systems) nothing is locked.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], *, flag: str = "--base_path"):
         self.path = Path(path)
         self._descriptor: int | None = None
         if fcntl is None:
             return
-        with one_line_errors(self.path):
+        with one_line_errors(self.path, flag):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A bare descriptor: garbage collection must not give the lock away.
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -126,7 +131,7 @@ class RunLock:
                 f"run directory {self.path.parent} is in use by {holder}; wait until it ends, or stop it"
             ) from error
         self._descriptor = descriptor
-        with one_line_errors(self.path):
+        with one_line_errors(self.path, flag):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 

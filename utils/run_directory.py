@@ -18,7 +18,7 @@ import yaml
 
 from utils.checkpoint_store import NEWEST, PREVIOUS
 from utils.errors import UsageError, UserError
-from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers
+from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers, results_flag
 from utils.run_config import config_hash, difference, model_name, recorded_args, relevant_config, stored_config
 
 
@@ -37,7 +37,7 @@ class RunDirectory:
         return Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
 
     def __enter__(self) -> RunDirectory:
-        self._lock = RunLock(self.path / "run.lock")
+        self._lock = RunLock(self.path / "run.lock", flag=results_flag(self.args.results_path))
         try:
             self._prepare()
         except BaseException:
@@ -87,6 +87,7 @@ class RunDirectory:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise UserError(f"{path} can't be read ({error.strerror}); choose another --base_path") from None
+            flag = results_flag(self.args.results_path)
+            raise UserError(f"{path} can't be read ({error.strerror}); choose another {flag}") from None
         except ValueError as error:
             raise UserError(f"{path} is damaged ({error}); --overwrite 1 runs it again") from None

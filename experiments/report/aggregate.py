@@ -50,7 +50,7 @@ def aggregated(records: Sequence[Record]) -> Cell:
         matrix=[_means(rows) for rows in zip(*matrices, strict=True)],
         task_starts=_starts(records[0].get("task_steps") or []),
         loss=_loss(records),
-        memory=next((_memory(record) for record in records if "stored_bytes" in record), None),
+        memory=next((_memory(record) for record in records if record.keys() >= {"stored_bytes", "parameters"}), None),
         faia=summarise(faia) if faia else None,
         gradients=_gradients([record["diagnostics"] for record in measured]),
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from experiments.report.aggregate import Cell
+from experiments.report.frame import Words, frame
 from experiments.report.styles import Style
 from experiments.statistics import Summary
 
@@ -14,9 +15,10 @@ PER_ROW = 3
 SIZE = (3.4, 2.6)  # of a panel, in inches
 SINGLE = (5.2, 3.4)  # if there is but one
 LETTER, LINE = 0.06, 0.165  # inches of a name
-ABOVE, BELOW = 0.62, 0.5  # inches
+ABOVE, BELOW = 0.32, 0.5  # inches of the names above the axes and below them
 BANDS = 6  # more of them hide each other
-TILE, TILE_HEAD = 1.05, 0.75  # inches of a matrix, and above them all
+TILE, TILE_HEAD = 1.05, 0.4  # inches of a matrix, and of the names above them all
+SCALE = 1.4  # inches of the scale of colours, at most
 GAP = 1.15  # from one matrix to the next, in matrices
 ESTIMATES = {
     "batch": ("one replay batch", "#8a93a3", (1, 2), 1.0),
@@ -24,6 +26,8 @@ ESTIMATES = {
     "calibrated": ("calibrated", "#1f57b0", None, 1.8),
 }
 LOOK: Any = {  # of matplotlib's settings
+    "figure.dpi": 150,  # also when words are measured
+    "savefig.dpi": "figure",
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.spines.top": False,
@@ -58,17 +62,17 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _panels(count: int, title: str, names: Collection[str], **shared: Any) -> tuple[Any, list[Any]]:
+def _panels(count: int, words: Words, names: Collection[str], **shared: Any) -> tuple[Any, list[Any]]:
     """A figure with so many axes, and room for the names on the right."""
     room = 0.8 + LETTER * max(map(len, names))
     across, size = min(PER_ROW, count), SINGLE if count == 1 else SIZE
     down = math.ceil(count / across)
-    width, height = across * size[0] + room, max(down * size[1] + 0.5, ABOVE + LINE * len(names) + BELOW)
-    figure, grid = _pyplot().subplots(down, across, figsize=(width, height), squeeze=False, **shared)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-    figure.subplots_adjust(
-        left=0.62 / width, right=1 - (room + 0.1) / width, top=1 - ABOVE / height, bottom=BELOW / height, hspace=0.5
-    )
+    width, inside = across * size[0] + room, max(down * size[1] + 0.2, ABOVE + LINE * len(names) + BELOW)
+    figure, grid = _pyplot().subplots(down, across, figsize=(width, inside), squeeze=False, **shared)
+    above, below = frame(figure, words, inside)
+    height = figure.get_figheight()
+    top, bottom = 1 - (above + ABOVE) / height, (below + BELOW) / height
+    figure.subplots_adjust(left=0.62 / width, right=1 - (room + 0.1) / width, top=top, bottom=bottom, hspace=0.5)
     axes = list(grid.flat)
     for unused in axes[count:]:
         unused.remove()
@@ -90,8 +94,8 @@ def _names(figure: Any, axes: list[Any], looks: dict[str, Style]) -> None:
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    right = axes[min(PER_ROW, len(axes)) - 1].get_position().x1
-    place = {"loc": "upper left", "bbox_to_anchor": (right, 1 - 0.55 / figure.get_figheight())}
+    last = axes[min(PER_ROW, len(axes)) - 1].get_position()
+    place = {"loc": "upper left", "bbox_to_anchor": (last.x1, last.y1 + 0.07 / figure.get_figheight())}
     figure.legend(handles.values(), handles.keys(), handlelength=2.8, fontsize=7.5, **place)
 
 
@@ -100,7 +104,7 @@ def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
     ends = [(next((y for y in reversed(line.get_ydata()) if y == y), None), line) for line in lines]
     known = sorted(((y, line) for y, line in ends if y is not None), key=lambda end: end[0])
     low, high = axes.get_ylim()
-    gap = (high - low) * LINE / (axes.figure.get_figheight() - ABOVE - BELOW)
+    gap = (high - low) * LINE / (axes.get_position().height * axes.figure.get_figheight())
     places: list[float] = []
     for y, _ in known:
         places.append(max(y, places[-1] + gap) if places else y)
@@ -116,12 +120,14 @@ def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
     axes.set_ylim(low, high)
 
 
-def accuracy(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(panels), title, looks, sharey=True)
+def accuracy(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], words: Words) -> Any:
+    figure, axes = _panels(len(panels), words, looks, sharey=True)
     for one, (column, cells) in zip(axes, panels.items(), strict=True):
         for row, cell in cells.items():
             at = [float(task) for task in range(1, len(cell.average_accuracy) + 1)]
-            _with_errors(one, row, at, cell.average_accuracy, looks[row], len(cells) <= BANDS)
+            _means(one, row, at, cell.average_accuracy, looks[row])
+            if with_bands(cells):
+                _band(one, at, cell.average_accuracy, looks[row])
         one.set(title=column, xlabel="task t")
         one.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("AA_t in %")
@@ -129,18 +135,36 @@ def accuracy(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title:
     return figure
 
 
-def _with_errors(axes: Any, row: str, at: list[float], values: list[Summary], style: Style, band: bool) -> None:
-    means = [math.nan if v.mean is None else v.mean for v in values]
-    axes.plot(at, means, label=row, marker=style.marker, markersize=3, markeredgewidth=0, **_line(style))
-    if not band:
-        return
-    errors = [v.se or 0.0 for v in values]
+def with_bands(cells: Collection[str]) -> bool:
+    """Whether the standard errors of a panel's rows are drawn over the tasks."""
+    return len(cells) <= BANDS
+
+
+def _means(axes: Any, row: str, at: list[float], values: list[Summary], style: Style) -> None:
+    look = {"marker": style.marker, "markersize": 3, "markeredgewidth": 0} | _line(style)
+    axes.plot(at, _floats(v.mean for v in values), label=row, **look)
+
+
+def _band(axes: Any, at: list[float], values: list[Summary], style: Style) -> None:
+    """Mean ± standard error as an area, and as a bar where a point has no neighbour."""
+    means, errors = _floats(v.mean for v in values), _floats(v.se for v in values)
     low, high = ([m + sign * e for m, e in zip(means, errors, strict=True)] for sign in (-1, 1))
     axes.fill_between(at, low, high, color=style.light, alpha=0.1, linewidth=0)
+    beside = [math.nan, *errors, math.nan]
+    lone = [i for i in range(len(at)) if math.isnan(beside[i]) and math.isnan(beside[i + 2])]
+    _bars(axes, [at[i] for i in lone], [values[i] for i in lone], style)
 
 
-def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(panels), title, looks)
+def _bars(axes: Any, at: list[float], values: list[Summary], style: Style) -> None:
+    """Mean ± standard error where there is one."""
+    known = [(x, v.mean, v.se) for x, v in zip(at, values, strict=True) if v.mean is not None and v.se is not None]
+    if known:
+        x, y, error = zip(*known, strict=True)
+        axes.errorbar(x, y, yerr=error, fmt="none", ecolor=style.light, elinewidth=0.8, capsize=2, alpha=0.6)
+
+
+def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], words: Words) -> Any:
+    figure, axes = _panels(len(panels), words, looks)
     for one, (column, cells) in zip(axes, panels.items(), strict=True):
         for start in max((cell.task_starts[1:] for cell in cells.values()), key=len, default=[]):
             one.axvline(start, color="#dfe3e9", linewidth=0.8, zorder=0)
@@ -154,8 +178,8 @@ def loss(panels: dict[str, dict[str, Cell]], looks: dict[str, Style], title: str
     return figure
 
 
-def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], title: str) -> Any:
-    figure, axes = _panels(len(datasets), title, looks)
+def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], words: Words) -> Any:
+    figure, axes = _panels(len(datasets), words, looks)
     from matplotlib.ticker import LogLocator, NullFormatter
 
     for one, (dataset, rows) in zip(axes, datasets.items(), strict=True):
@@ -163,11 +187,11 @@ def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], 
             stored = sorted((cell for cell in cells if cell.memory), key=lambda cell: cell.memory or 0)
             values = [cell.faia for cell in stored or cells[:1] if cell.faia]
             if stored:
-                _with_errors(
-                    one, row, [(cell.memory or 0) / 1e6 for cell in stored], values, looks[row], len(rows) <= BANDS
-                )
-            elif values[0].mean is not None:
-                one.axhline(values[0].mean, label=row, **_line(looks[row]))
+                at = [(cell.memory or 0) / 1e6 for cell in stored]
+                _means(one, row, at, values, looks[row])
+                _bars(one, at, values, looks[row])
+            else:
+                _level(one, row, values[0], looks[row])
         one.set(title=dataset, xlabel="memory in MB", xscale="log")
         # Plain numbers: the log axis' own are formulas, and formulas are off.
         one.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -178,12 +202,20 @@ def memory(datasets: dict[str, dict[str, list[Cell]]], looks: dict[str, Style], 
     return figure
 
 
-def gradients(panels: dict[str, dict[str, Cell]], title: str) -> Any:
+def _level(axes: Any, row: str, value: Summary, style: Style) -> None:
+    if value.mean is None:
+        return
+    axes.axhline(value.mean, label=row, **_line(style))
+    if value.se is not None:
+        axes.axhspan(value.mean - value.se, value.mean + value.se, color=style.light, alpha=0.1, linewidth=0)
+
+
+def gradients(panels: dict[str, dict[str, Cell]], words: Words) -> Any:
     """Of each column of the table the errors, and below them the cosines."""
     measured = {column: {r: c for r, c in cells.items() if c.gradients} for column, cells in panels.items()}
     measured = {column: cells for column, cells in measured.items() if cells}
     rows = list(dict.fromkeys(row for cells in measured.values() for row in cells))
-    size = (2.1 * len(rows) + 1.7, 3.2 * len(measured) + 0.7)
+    size = (2.1 * len(rows) + 1.7, 3.2 * len(measured) + 0.4)
     figure, grid = _pyplot().subplots(2 * len(measured), len(rows), figsize=size, squeeze=False, sharex=True)
     for pair, (column, cells) in enumerate(measured.items()):
         for axes_of, kind in zip(grid[2 * pair : 2 * pair + 2], ("error", "cosine"), strict=True):
@@ -199,8 +231,9 @@ def gradients(panels: dict[str, dict[str, Cell]], title: str) -> Any:
         axes.set_xlabel("training step")
     found = [axes.get_legend_handles_labels() for axes in grid.flat]
     figure.legend(*max(found, key=lambda handles: len(handles[1])), loc="center right", fontsize=7.5)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-    figure.tight_layout(rect=(0, 0, 1 - 1.5 / size[0], 1))
+    above, below = frame(figure, words, size[1])
+    height = figure.get_figheight()
+    figure.tight_layout(rect=(0, below / height, 1 - 1.5 / size[0], 1 - above / height))
     return figure
 
 
@@ -228,7 +261,7 @@ def _floats(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def matrices(panels: dict[str, dict[str, Cell]], title: str) -> Any:
+def matrices(panels: dict[str, dict[str, Cell]], words: Words) -> Any:
     """All matrices are meshes in one pair of axes: hundreds of axes would take minutes."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -238,9 +271,11 @@ def matrices(panels: dict[str, dict[str, Cell]], title: str) -> Any:
     tasks = max(len(cell.matrix) for cells in panels.values() for cell in cells.values())
     across, down = TILE * len(panels), TILE * len(rows)
     names_width = 0.3 + LETTER * max(map(len, rows))
-    width, height = across + names_width + 0.9, down + TILE_HEAD + 0.1
-    figure = _pyplot().figure(figsize=(width, height))
-    axes = figure.add_axes((names_width / width, 0.1 / height, across / width, down / height))
+    width = across + names_width + 0.9
+    figure = _pyplot().figure(figsize=(width, down))
+    _, below = frame(figure, words, TILE_HEAD + down + 0.1)
+    height, bottom = figure.get_figheight(), below + 0.1
+    axes = figure.add_axes((names_width / width, bottom / height, across / width, down / height))
     mesh = None
     for i, cells in enumerate(panels.values()):
         for j, row in enumerate(rows):
@@ -255,9 +290,9 @@ def matrices(panels: dict[str, dict[str, Cell]], title: str) -> Any:
     axes.grid(False)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    scale = figure.add_axes((1 - 0.75 / width, 1 - (TILE_HEAD + 1.4) / height, 0.1 / width, min(1.4, down) / height))
+    long = min(SCALE, down)
+    scale = figure.add_axes((1 - 0.75 / width, (bottom + down - long) / height, 0.1 / width, long / height))
     figure.colorbar(mesh, cax=scale, label="accuracy in %").outline.set_visible(False)
-    figure.suptitle(title, x=0.1 / width, y=1 - 0.12 / height, va="top", ha="left", fontsize=10, fontweight="bold")
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -46,4 +47,46 @@ def slug(name: str) -> str:
 
 def heading(grid: Grid) -> str:
     """The title, with the paper's number of the table or figure before it."""
-    return f"{grid.place}: {grid.title}" if grid.place and grid.place != "ours" else grid.title
+    return f"{grid.place}: {grid.title}" if _is_placed(grid) else grid.title
+
+
+def shared_heading(grids: Sequence[Grid]) -> str:
+    """Of what stands for several tables: `Tables 1, 5 and 6: FAIA, FF and FAA in class-incremental learning`."""
+    if len(grids) == 1:
+        return heading(grids[0])
+    ordered = sorted(grids, key=_place)
+    numbers: dict[str, list[str]] = {}
+    for grid in ordered:
+        if _is_placed(grid):
+            kind, _, number = grid.place.partition(" ")
+            numbers.setdefault(kind, []).append(number)
+    places = _listed(
+        [f"{kind}{'s' if len(of_kind) > 1 else ''} {_listed(of_kind)}" for kind, of_kind in numbers.items()]
+    )
+    titles = _shared_title(list(dict.fromkeys(grid.title for grid in ordered)))
+    return f"{places}: {titles}" if places else titles
+
+
+def _is_placed(grid: Grid) -> bool:
+    """Whether it is the paper's."""
+    return grid.place not in ("", "ours")
+
+
+def _place(grid: Grid) -> tuple[bool, bool, int, str]:
+    """Sorts the paper's tables before its figures, by number, and ours behind them."""
+    number = grid.place.rpartition(" ")[2]
+    return not _is_placed(grid), grid.place.startswith("Figure"), int(number) if number.isdecimal() else 0, grid.place
+
+
+def _shared_title(titles: list[str]) -> str:
+    """What all titles end with is said once."""
+    words, same = [title.split() for title in titles], 0
+    while all(len(of) > same + 1 and of[-1 - same] == words[0][-1 - same] for of in words):
+        same += 1
+    if len(titles) == 1 or not same:
+        return "; ".join(titles)
+    return f"{_listed([' '.join(of[:-same]) for of in words])} {' '.join(words[0][-same:])}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.markdown import markdown, table
 from experiments.report.agreement import at_paper_scale
 from experiments.report.conditions import conditions
-from experiments.report.figures import write_figures
+from experiments.report.figures import FOLDER, remove_figures, shown_figures, write_figures
 from experiments.report.latex import document, latex
 from experiments.report.layout import slug
 from experiments.report.page import page
@@ -20,8 +21,12 @@ ORIENTATION = "The scale is not the paper's: its numbers stand beside ours for o
 
 
 def write_report(results: Sequence[Results], directory: Path) -> None:
-    """`index.html`, `report.md`, `latex/`, `figures/`, and `results.json` with all that they are made of."""
-    figures = write_figures(results, styles(results), directory / "figures")
+    """`index.html`, `report.md`, `latex/`, `figures/`, and `results.json` with all that they are made of.
+
+    Figures that only an earlier report in the directory shows are removed.
+    """
+    earlier = shown_figures(directory)
+    figures = write_figures(results, styles(results), directory)
     texts = {
         "index.html": page(results),
         "report.md": report_markdown(results, figures),
@@ -31,12 +36,18 @@ def write_report(results: Sequence[Results], directory: Path) -> None:
     for name, text in texts.items():
         atomic_write_text(directory / name, text, flag="--output")
     write_results(results, directory)
+    remove_figures(earlier - shown_figures(directory), directory)
 
 
 def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]]) -> str:
-    """`figures`: for each table the names of its files by title."""
+    """`figures`: for each table the names of its files by caption."""
     parts = [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
     for result, drawn in zip(results, figures, strict=True):
-        parts += [markdown(result), *(f"![{title}](figures/{name}.png)" for title, name in drawn.items())]
+        parts += [markdown(result), *(f"![{_alternative(c)}]({FOLDER}/{name}.png)" for c, name in drawn.items())]
     rows = [[name, text] for name, text in conditions(results).items()]
     return "\n\n".join([*parts, "## Conditions", table(["", ""], rows)]) + "\n"
+
+
+def _alternative(caption: str) -> str:
+    """The text in place of a picture, which ends at its last bracket whatever names are in it."""
+    return re.sub(r"([\\\[\]])", r"\\\1", caption)

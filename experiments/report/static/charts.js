@@ -1,6 +1,6 @@
 "use strict";
 // The kinds of figures. Each says whether a table has it, what it chooses between, and what is drawn of a choice:
-// {node, head, rows, series}, the numbers being shown as a table on request.
+// {node, head, rows, series, note}, the numbers being shown as a table on request, the note behind the caption.
 
 const BANDS = 6;  // more of them hide each other, and are shown only of the line that is pointed at
 const ESTIMATES = {
@@ -30,7 +30,7 @@ function overTasks(view) {
   }));
   const tasks = Math.max(0, ...series.map((s) => s.y.length));
   const heads = Array.from({length: tasks}, (_, i) => `t = ${i + 1}`);
-  const rows = series.map((s) => [s.name, ...heads.map((_, i) => number(s.y[i]))]);
+  const rows = series.map((s) => [s.name, ...heads.map((_, i) => withError(s.y[i], s.se[i]))]);
   return lines(view, series, {xLabel: "task t", yLabel: "AA_t in %", whole: true}, ["Method", ...heads], rows);
 }
 
@@ -57,32 +57,56 @@ function overMemory(view) {
     if (points.length) {
       const x = points.map((c) => c.memory / 1e6), y = points.map((c) => c.faia[0]);
       series.push({...made, x, y, se: points.map((c) => c.faia[1])});
-      points.forEach((c, i) => rows.push([made.name, `${shortened(x[i])} MB`, number(y[i])]));
+      points.forEach((c, i) => rows.push([made.name, `${shortened(x[i])} MB`, withError(...c.faia)]));
     } else {
       const without = cells.find((c) => c.faia && c.memory === 0);
-      if (without) flat.push({...made, points: false, value: without.faia[0]});
+      if (without) flat.push({...made, points: false, faia: without.faia});
     }
   });
   const [low, high] = extent(series.map((s) => s.x));
   if (series.length) {
     for (const s of flat) {
-      series.push({...s, x: [low, high], y: [s.value, s.value]});
-      rows.push([s.name, "none", number(s.value)]);
+      const [value, error] = s.faia;
+      series.push({...s, x: [low, high], y: [value, value], se: [error, error]});
+      rows.push([s.name, "none", withError(value, error)]);
     }
   }
-  const options = {xLabel: "memory in MB", yLabel: "FAIA in %", log: true};
+  const options = {xLabel: "memory in MB", yLabel: "FAIA in %", log: true, bars: true, note: untold(view, chosen)};
   return lines(view, series, options, ["Method", "Memory", "FAIA"], rows);
+}
+
+/** The methods that are left out because nobody knows their memory; if that is so in some columns only, with these. */
+function untold({table, methods}, columns) {
+  const found = [];
+  table.rows.forEach((method, row) => {
+    if (!methods.has(method)) return;
+    const having = columns.filter((i) => table.cells[row][i] !== null && DATA.cells[table.cells[row][i]].faia);
+    const without = having.filter((i) => !isNumber(DATA.cells[table.cells[row][i]].memory));
+    const where = without.length < having.length ? ` (${without.map((i) => table.columns[i].name).join("; ")})` : "";
+    if (without.length) found.push(DATA.methods[method].name + where);
+  });
+  return found.length ? `Without ${found.join(", ")}: their runs do not tell their memory.` : "";
 }
 
 function lines(view, series, options, head, rows) {
   if (!series.length) return null;
   const direct = view.width > 640;
-  if (series.length > BANDS) for (const s of series) s.faint = true;
+  const faint = series.length > BANDS && !options.bars;
+  for (const s of series) Object.assign(s, {faint, bars: options.bars && s.points});
   const height = Math.max(320, direct ? Math.min(520, 60 + 15 * series.length) : 300);
   const label = `${options.yLabel} over ${options.xLabel}. ` + summary(series);
   const node = element("div", {}, lineChart(series, {...options, width: view.width, height, direct, label}));
   if (!direct) node.append(keys(series));
-  return {node, head, rows, series};
+  const note = [errorsNote(series, view.asTable, faint), options.note].filter(Boolean).join(" ");
+  return {node, head, rows, series, note};
+}
+
+/** What is shown of the standard errors, if there are any. */
+function errorsNote(series, asTable, faint) {
+  if (!series.some((s) => s.se && s.se.some(isNumber))) return "";
+  if (asTable) return "Behind ±: one standard error.";
+  if (faint) return "The line that is pointed at shows ± one standard error.";
+  return "Shaded, or as bars: ± one standard error.";
 }
 
 /** For who does not see the lines: where each of them ends, from the highest down. */
@@ -178,7 +202,8 @@ const mean = (values) => {
   const known = values.filter((v) => v !== null);
   return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
 };
-const number = (value) => (value === null || value === undefined ? "–" : decimals(value));
+const number = (value) => (isNumber(value) ? decimals(value) : "–");
+const withError = (value, error) => (isNumber(error) ? `${number(value)} ± ${decimals(error)}` : number(value));
 
 const measured = (kind) => (table) => cellsOf(table).some((c) => (
   c.gradients && Object.keys(ESTIMATES).some((name) => c.gradients[`${name}_${kind}`])));
@@ -194,8 +219,8 @@ function hasMemory(table) {
 const KINDS = {
   accuracy: {
     title: "Accuracy over tasks", has: (t) => cellsOf(t).some((c) => c.aa), draw: overTasks,
-    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds, shaded ± one "
-      + "standard error. Broken lines: bases of pairs, and what frames the table; solid: with calibration, or not in a pair.",
+    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds. Broken "
+      + "lines: bases of pairs, and what frames the table; solid: with calibration, or not in a pair.",
   },
   matrices: {
     title: "Accuracy matrices", has: (t) => cellsOf(t).some((c) => c.matrix), draw: matrices,
@@ -208,8 +233,9 @@ const KINDS = {
   },
   memory: {
     title: "FAIA against memory", has: hasMemory, draw: overMemory, byDataset: true,
-    caption: "Memory is the network at the end of a run, at 4 bytes a parameter, and all that a method keeps beside "
-      + "it: images, labels, logits, vectors of calibration, copies of the network. A horizontal line keeps nothing.",
+    caption: "Mean over seeds. Memory is the network at the end of a run, at 4 bytes a parameter, and all that a "
+      + "method keeps beside it: images, labels, logits, vectors of calibration, copies of the network. A horizontal "
+      + "line keeps nothing.",
   },
   gradients: {
     title: "Gradient error", has: measured("error"), draw: gradients("error"),

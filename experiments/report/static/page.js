@@ -57,12 +57,13 @@ class Chart {
     const {columns, methods} = visible(this.table);
     this.fillSelect(this.options(columns));
     const width = Math.max(240, this.plot.clientWidth - 22);
-    const view = {table: this.table, column: this.column, dataset: this.dataset, columns, methods, width};
+    const {table, column, dataset, asTable} = this;
+    const view = {table, column, dataset, columns, methods, width, asTable};
     this.drawn = KINDS[this.kind].draw(view);
     for (const button of this.buttons) button.setAttribute("aria-pressed", button.dataset.kind === this.kind);
     this.toggle.setAttribute("aria-pressed", this.asTable);
     this.plot.replaceChildren(this.content());
-    this.caption.textContent = KINDS[this.kind].caption;
+    this.caption.textContent = [KINDS[this.kind].caption, this.drawn?.note].filter(Boolean).join(" ");
   }
 
   fillSelect(options) {

@@ -71,20 +71,38 @@ function path(series, x, y) {
   return d;
 }
 
-/** Mean ± standard error as an area; none where a point has no error. */
-function band(series, x, y) {
-  if (!series.se || series.se.some((e) => e === null)) return null;
-  const upper = series.x.map((at, i) => `${x(at).toFixed(1)} ${y(series.y[i] + series.se[i]).toFixed(1)}`);
-  const lower = series.x.map((at, i) => `${x(at).toFixed(1)} ${y(series.y[i] - series.se[i]).toFixed(1)}`);
-  return `M${upper.join("L")}L${lower.reverse().join("L")}Z`;
+const isNumber = (value) => value !== null && value !== undefined;
+
+/** Mean ± standard error where there is one: areas, and bars at points without a neighbour, or at all if so asked. */
+function errors(series, x, y) {
+  const parts = [];
+  series.x.forEach((_, i) => {
+    if (!series.se || !isNumber(series.y[i]) || !isNumber(series.se[i])) return;
+    const last = parts.at(-1);
+    if (last && last.at(-1) === i - 1 && !series.bars) last.push(i);
+    else parts.push([i]);
+  });
+  const place = (i, sign) => [x(series.x[i]).toFixed(1), y(series.y[i] + sign * series.se[i]).toFixed(1)];
+  return parts.map((part) => (part.length > 1 ? area(part, place) : bar(part[0], place)));
 }
 
-const lastIndex = (series) => series.y.findLastIndex((v) => v !== null && v !== undefined);
+function area(part, place) {
+  const upper = part.map((i) => place(i, 1).join(" ")), lower = part.map((i) => place(i, -1).join(" "));
+  return shape("path", {class: "band", d: `M${upper.join("L")}L${lower.reverse().join("L")}Z`, fill: "currentColor"});
+}
+
+function bar(i, place) {
+  const [at, high] = place(i, 1), [, low] = place(i, -1);
+  const d = `M${at} ${high}V${low}M${at - 3} ${high}h6M${at - 3} ${low}h6`;
+  return shape("path", {class: "bar", d, stroke: "currentColor"});
+}
+
+const lastIndex = (series) => series.y.findLastIndex(isNumber);
 
 /**
- * Lines over numbers. `series`: {name, colour, dash, width, x, y, se, parts, points}; `options`: width, height, xLabel,
- * yLabel, marks (vertical lines), log (of x), whole (x counts), direct (names at the ends of lines), zero (y from 0),
- * level (a horizontal line).
+ * Lines over numbers. `series`: {name, colour, dash, width, x, y, se, parts, points, bars, faint (errors are shown only
+ * when the line is pointed at)}; `options`: width, height, xLabel, yLabel, marks (vertical lines), log (of x), whole (x
+ * counts), direct (names at the ends of lines), zero (y from 0), level (a horizontal line).
  */
 function lineChart(series, options) {
   const {width, height, compact} = options;
@@ -146,8 +164,7 @@ function axes(picture, box, x, y, [xLow, xHigh], [yLow, yHigh], options) {
 
 function line(s, number, x, y) {
   const group = shape("g", {class: "series", "data-series": number, style: `color:${s.colour}`});
-  const area = band(s, x, y);
-  if (area) group.append(shape("path", {class: s.faint ? "band faint" : "band", d: area, fill: "currentColor"}));
+  group.append(shape("g", {class: s.faint ? "errors faint" : "errors"}, ...errors(s, x, y)));
   const dash = s.dash ? s.dash.join(" ") : null;
   const stroke = {stroke: "currentColor", "stroke-width": s.width, "stroke-dasharray": dash};
   group.append(shape("path", {class: "line", d: path(s, x, y), ...stroke}));
