@@ -266,7 +266,9 @@ def test_both_damaged_says_what_to_do(tmp_path: Path) -> None:
         UserError, match=r"checkpoint\.pt is damaged .*previous\.pt is damaged .*; --overwrite 1"
     ) as caught:
         load(tmp_path)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "with the run's own command and seed, without --resume" in str(
+        caught.value
+    )
 
 
 def test_malicious_checkpoint_is_refused_and_its_code_not_run(tmp_path: Path, caplog) -> None:
@@ -462,6 +464,23 @@ def test_files_that_are_no_hand_over(tmp_path: Path) -> None:
             mammoth_load_checkpoint(tmp_path / name, StandInModel())
         assert "\n" not in str(caught.value)
     assert not mark.exists()
+
+
+def test_a_damaged_hand_over_is_refused_though_torch_reads_it(tmp_path: Path, args: Namespace) -> None:
+    model = StandInModel()
+    path = save_mammoth_checkpoint(0, 1, args, model)
+    assert path is not None
+    intact = path.read_bytes()
+    weights = model.net.body.weight.detach().numpy().tobytes()
+    path.write_bytes(intact.replace(weights, bytes(16) + weights[16:]))
+    assert torch.load(path, weights_only=True)["model"].keys() == model.state_dict().keys()
+    for only_args in (True, False):
+        with pytest.raises(
+            UserError, match=r"checkpoint .* is damaged \(its CRC-32 does not match\); give --loadcheck"
+        ):
+            mammoth_load_checkpoint(path, StandInModel(), return_only_args=only_args)
+    torch.save(model.net.state_dict(), tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    mammoth_load_checkpoint(tmp_path / "legacy.pt", StandInModel())
 
 
 def test_refused_directory_names_its_own_flag(tmp_path: Path, args: Namespace) -> None:

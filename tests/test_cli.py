@@ -107,6 +107,54 @@ def test_buffer_size_is_required_and_positive() -> None:
     assert "unknown flag --modle; did you mean '--model'?" in refusal(base=["--modle", "er"])
 
 
+def test_an_unknown_flag_is_named_before_a_missing_one() -> None:
+    message = refusal("--buffer", "200", base=["--model", "er"])
+    assert message == "unknown flag --buffer; did you mean '--buffer_size'?"
+    assert refusal("--seed", "1", base=["--model", "er"]).startswith("missing --buffer_size")
+
+
+def test_what_is_no_misspelling_gets_no_suggestion() -> None:
+    remedy = "; --help beside these flags lists all there are"
+    assert refusal("--foo", "3") == f"unknown flag --foo{remedy}"
+    assert refusal("--buffer_size", "20", base=["--model", "sgd"]) == f"unknown flag --buffer_size{remedy}"
+
+
+def test_plugins_that_offer_nothing_are_refused(tmp_path: Path) -> None:
+    assert "README.md: no model, dataset or backbone, since it is no .py file; give" in refusal("--plugin", "README.md")
+    file, helped = tmp_path / "helper.py", tmp_path / "helped.py"
+    file.write_text("WORD = 'w'\n")
+    assert f"{file}: it has no model, dataset or backbone; give" in refusal("--plugin", str(file))
+    helped.write_text("class A:\n    NAME = 'a'\n")
+    assert "helper.py: it has no" in refusal("--plugin", str(file), "--plugin", str(helped))
+    helped.write_text("from models.helper import WORD\nclass A:\n    NAME = 'a'\n")
+    assert parse("--plugin", str(file), "--plugin", str(helped)).plugin == [str(file), str(helped)]
+
+
+@pytest.mark.parametrize("content", ["args: [1", "args: {lr: 1, lr: 2}", "a: b: c", "a: '", "\x00", "text"])
+def test_a_broken_config_of_a_run_names_the_remedy(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"config\.yaml .*; --overwrite 1 with the run's own command") as caught:
+        parse_args(["--resume", str(tmp_path)])
+    assert "\n" not in str(caught.value) and "^" not in str(caught.value)
+    assert "run's own command" in refusal("--overwrite", "1", "--resume", finished_config(tmp_path))
+
+
+def finished_config(folder: Path) -> str:
+    (folder / "config.yaml").write_text("args: {model: er, buffer_size: 500}")
+    return str(folder)
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_curves_of_what_is_no_run_are_refused_in_one_line(content: str | None, tmp_path: Path) -> None:
+    if content:
+        (tmp_path / "metrics.jsonl").write_text(content)
+    script = [sys.executable, ROOT / "docs" / "figures" / "diagnostics.py", tmp_path]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    expected = "is damaged (" if content else "No such file or directory; give the directory of a run"
+    assert f"{tmp_path / 'metrics.jsonl'}" in done.stderr and expected in done.stderr
+
+
 def test_joint_needs_boundaries_and_says_so() -> None:
     message = refusal("--task_free", "1", "--joint", "0", base=["--model", "joint"])
     assert "joint needs task boundaries" in message

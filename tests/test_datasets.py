@@ -197,6 +197,53 @@ def test_load_split_is_checked():
         floats(make_args()).get_data_loaders()
 
 
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (np.arange(1, 7), "1…6"),
+        (np.arange(6) - 1, "-1…4"),
+        (np.arange(6.0), r"of type float64 and shape \(6,\)"),
+        (np.arange(6)[:, None], r"of type int64 and shape \(6, 1\)"),
+        ([], r"of type float64 and shape \(0,\)"),
+    ],
+)
+def test_labels_that_no_task_has_are_refused(labels, found):
+    images = np.zeros((len(labels), 4, 4, 3), dtype=np.uint8)
+    wrong = type("Wrong", (Toy,), {"load_split": lambda self, train: (images, labels)})
+    expected = rf"^toy: load_split gave training labels {found}, expected integers in 0…5, .*; count labels from 0"
+    with pytest.raises(UserError, match=expected):
+        wrong(make_args()).prepare()
+
+
+@pytest.mark.parametrize("labels", [[0, 5], np.array([0, 5], dtype=np.uint8), torch.tensor([0, 5])])
+def test_labels_may_be_any_integers_and_leave_classes_out(labels):
+    images = np.zeros((2, 4, 4, 3), dtype=np.uint8)
+    train, _ = type("Few", (Toy,), {"load_split": lambda self, train: (images, labels)})(make_args()).get_data_loaders()
+    assert labels_of(train) == [0]
+
+
+def test_a_damaged_array_file_is_one_line(tmp_path):
+    file = tmp_path / "mine.npz"
+
+    def read() -> np.ndarray:
+        with downloads.one_line_reads(file), np.load(file) as arrays:
+            return arrays["images"]
+
+    np.savez_compressed(file, images=np.arange(3000) % 7)
+    intact = file.read_bytes()
+    assert len(read()) == 3000
+    middle = len(intact) // 2
+    damages = [b"", intact[:middle], b"text", intact[:middle] + bytes(16) + intact[middle + 16 :]]
+    for damage in damages:
+        file.write_bytes(damage)
+        with pytest.raises(UserError) as error:
+            read()
+        one_line(error, f"{file} is damaged (", "); delete it, and make or fetch it again")
+    np.savez(file, pictures=np.arange(3))
+    with pytest.raises(UserError, match=r"is damaged \(images is not a file in the archive\)"):
+        read()
+
+
 def test_transforms():
     dataset = Toy(make_args())
     image = torch.rand(3, 4, 4)

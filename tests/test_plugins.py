@@ -11,12 +11,16 @@ import pytest
 import torch
 import yaml
 from helpers import ROOT, assert_same_run, run
-from method_helpers import assert_exact_resume
+from method_helpers import Killed, assert_exact_resume, kill_at
 from test_foreign_models import FOREIGN, flags_of
 
 import models
 from models.gem import overwrite_grad, store_grad
+from models.hal import Hal
+from models.utils import dgc_mixin
 from models.utils.dgc_mixin import DgcMixin
+from models.utils.with_dgc import with_dgc
+from utils import registry
 from utils.errors import UsageError, UserError
 from utils.parse import listing, parse_args
 from utils.run_config import config_hash, relevant_config
@@ -282,12 +286,21 @@ def test_dgc_on_a_foreign_model_resumes_exactly(estimator: str, tmp_path: Path) 
         (["--model", "dgc_er", "--buffer_size", "5"], "dgc-er is with DGC already"),
         (["--model", "sgd"], "sgd has no replay buffer"),
         (["--model", "joint"], "joint has no replay buffer"),
+        (["--model", "icarl", "--buffer_size", "5"], "icarl draws no replay batch: .* use --model dgc_er, dgc_derpp"),
+        (["--model", "agem_r", "--buffer_size", "5"], "agem-r projects .* DGC is defined here for er, derpp, xder"),
+        (["--model", "gss", "--buffer_size", "5"], "gss chooses at every step what it stores"),
         (["--plugin", str(FOREIGN / "lwf.py"), "--model", "lwf"], "lwf has no replay buffer"),
     ],
 )
 def test_dgc_is_refused_with_a_reason(flags: list[str], reason: str) -> None:
     with pytest.raises(UsageError, match=f"--dgc 1: .*{reason}"):
         parse(*flags, "--dgc", "1")
+
+
+@pytest.mark.parametrize("name", models.get_model_entries())
+def test_every_method_of_ours_has_a_dgc_of_its_own_or_none(name: str) -> None:
+    with pytest.raises(UsageError, match="--dgc 1: "):
+        parse("--model", name, "--buffer_size", "5", "--dgc", "1")
 
 
 def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None:
@@ -302,11 +315,59 @@ def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None
         ("der", "dgc_der: DGC corrects the cross-entropy of replayed images, but its base stores no labels with them"),
         ("fdr", "dgc_fdr: .* stores no labels with them"),  # it fills its buffer at the end of a task
         ("gdumb", "dgc_gdumb: .* makes no step of its optimizer in `observe`"),
+        ("icarl", "dgc_icarl: .* draws nothing from self.buffer by get_data in `observe`"),
+        ("bic", "dgc_bic: .* draws nothing from self.buffer"),
     ],
 )
-def test_dgc_needs_a_buffer_of_labelled_images_and_steps(name: str, reason: str, tmp_path: Path) -> None:
+def test_dgc_needs_a_buffer_of_labelled_images_draws_and_steps(name: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=reason):
-        run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", model=name)
+        run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", "--stop_after", "2", model=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("mer", ()),
+        ("er", ("--dgc_estimator", "closed")),
+        ("er", ("--start_from", "2")),  # with nothing in memory in the only task that is trained
+        ("icarl", ("--dgc_alpha", "0")),  # the method alone
+        ("icarl", ("--dgc_estimator", "released")),  # needs no draw of the method's
+    ],
+)
+def test_dgc_runs_where_it_may_act(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = "3" if "--start_from" in flags else "2"
+    line = (*flags_of(name), "--dgc", "1", "--n_epochs", "1", "--stop_after", tasks, *flags)
+    summary, model, _ = run(tmp_path, *line, model=name)
+    assert summary["class_il"]["FAA"] >= 0 and isinstance(model, DgcMixin)
+
+
+def test_that_dgc_has_nothing_to_do_is_known_after_resuming(tmp_path: Path) -> None:
+    flags = (*flags_of("icarl"), "--dgc", "1", "--n_epochs", "1", "--stop_after", "2")
+    method = models.get_model_class(parse_args(["--model", "icarl", *flags]))
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(method, 17, patch)  # of 18, in task 2
+        with pytest.raises(Killed):
+            run(tmp_path, *flags, "--checkpoint_every", "2", model="icarl")
+    with pytest.raises(UsageError, match="draws nothing from"):
+        run(tmp_path, *flags, model="icarl")
+
+
+def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is filled as the stream goes: there is no end of a task for which it could wait."""
+    flags = (*flags_of("er"), "--dgc", "1", "--task_free", "1", "--n_epochs", "1", "--stop_after", "2")
+    _, model, _ = run(tmp_path / "er", *flags, model="er")
+    assert model._dgc_used and len(model.buffer) == 100
+    with pytest.raises(UsageError, match="stores no labels"):
+        run(tmp_path / "der", *flags_of("der"), *flags[-8:], model="der")
+    monkeypatch.setattr(dgc_mixin, "IDLE", 5)
+    monkeypatch.setattr(type(model), "dgc_replay_weight", lambda self: None)
+    with pytest.raises(UsageError, match="draws nothing from"):
+        run(tmp_path / "idle", *flags, model="er")
+
+
+def test_dgc_on_a_file_in_models_that_is_none_of_ours() -> None:
+    entry = registry.Entry("mine", ROOT / "models" / "mine.py", "Mine", "", "models.mine")
+    assert issubclass(with_dgc(entry, Hal), DgcMixin)
 
 
 def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:

@@ -42,13 +42,24 @@ class ArgumentParser(argparse.ArgumentParser):
         for flag in given:
             if given.count(flag) > 1 and not isinstance(self._option_string_actions[flag], argparse._AppendAction):
                 raise UsageError(f"{flag} is given {given.count(flag)} times; give it once")
-        args, rest = self.parse_known_args(argv)
-        if rest:
+        if rest := self._unknown(argv):
             flag = rest[0].partition("=")[0]
             if flag.startswith("-"):
-                raise UsageError(f"unknown flag {flag}{nearest(flag, self._option_string_actions)}")
+                hint = nearest(flag, self._option_string_actions, "; --help beside these flags lists all there are")
+                raise UsageError(f"unknown flag {flag}{hint}")
             raise UsageError(f"unexpected argument {rest[0]!r}; flags start with --")
-        return args
+        return self.parse_args(argv)
+
+    def _unknown(self, argv: list[str]) -> list[str]:
+        """What is no flag; found before a required flag is missed, which may be the one that is misspelt."""
+        required = [action for action in self._actions if action.required]
+        try:
+            for action in required:
+                action.required = False
+            return self.parse_known_args(argv)[1]
+        finally:
+            for action in required:
+                action.required = True
 
     def actions_by_dest(self) -> dict[str, argparse.Action]:
         return {action.dest: action for action in self._actions if action.option_strings}

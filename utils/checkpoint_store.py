@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from utils.errors import UserError
+from utils.errors import START_AGAIN, UserError
 from utils.files import atomic_write, atomic_write_text
 
 NEWEST, PREVIOUS, MANIFEST = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.json"
@@ -72,7 +72,7 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         reasons.append(f"{directory / name} {reason}")
     if not any((directory / name).exists() for name in (NEWEST, PREVIOUS)):
         return None
-    raise UserError(f"cannot resume: {', and '.join(reasons)}; --overwrite 1 starts again")
+    raise UserError(f"cannot resume: {', and '.join(reasons)}; {START_AGAIN}")
 
 
 def _read(path: Path, digests: list[str] | None) -> tuple[str | None, Any]:
@@ -89,9 +89,14 @@ def _damage(path: Path, digests: list[str] | None) -> str | None:
     if not path.exists():
         return "is missing"
     if digests is None:
-        with zipfile.ZipFile(path) as archive:
-            return "is damaged (its CRC-32 does not match)" if archive.testzip() else None
+        return archive_damage(path)
     return None if _sha256(path) in digests else "is damaged (its SHA-256 is not the one recorded)"
+
+
+def archive_damage(path: Path) -> str | None:
+    """torch itself does not look at the CRC-32 of what it reads."""
+    with zipfile.ZipFile(path) as archive:
+        return "is damaged (its CRC-32 does not match)" if archive.testzip() else None
 
 
 def _sha256(path: Path) -> str:

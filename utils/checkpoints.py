@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import uuid
+import zipfile
 from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from utils.checkpoint_store import compact, reason_of, write_archive
+from utils.checkpoint_store import archive_damage, compact, reason_of, write_archive
 from utils.errors import UserError
 from utils.files import atomic_write
 
@@ -143,9 +144,12 @@ def _read_hand_over(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"checkpoint {path} does not exist; {remedy}")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        damage = archive_damage(path) if zipfile.is_zipfile(path) else None  # before torch 1.6 it was no archive
+        content: Any = None if damage else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises whatever the bytes lead it to
         raise UserError(f"checkpoint {path} {reason_of(error)}; {remedy}") from error
+    if damage:
+        raise UserError(f"checkpoint {path} {damage}; {remedy}")
     weights = content.get("model") if isinstance(content, dict) and "args" in content else content
     if not isinstance(weights, dict) or not weights or not all(isinstance(w, Tensor) for w in weights.values()):
         raise UserError(f"checkpoint {path} holds no model weights; {remedy}")

@@ -18,10 +18,17 @@ class UsageError(UserError):
     exit_code = 2
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest valid name, or the list of all when none is close."""
+# The remedy for a run that can't go on. Not every run has its seed in its command, and --resume excludes --overwrite.
+START_AGAIN = "--overwrite 1 with the run's own command and seed, without --resume, starts again"
+LIKENESS = 0.65  # less is no misspelling: `sdg` is near to `sgd`, but `--buffer_size` not to `--batch_size`
+
+
+def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
+    """`; did you mean 'x'?` for the closest valid name; when none is close, `otherwise` or the list of all."""
     choices = list(choices)
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=LIKENESS)
     if close:
         return f"; did you mean {close[0]!r}?"
+    if otherwise is not None:
+        return otherwise
     return f"; valid are {', '.join(sorted(choices))}" if choices else ""

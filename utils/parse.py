@@ -129,6 +129,7 @@ def _preselect(argv: list[str]) -> Namespace:
             setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
     given = chosen.plugin or chosen.recorded.values.get("plugin") or []
     chosen.plugin = [str(file) for file in plugin_files(given)]
+    registry.refuse_useless(KINDS, chosen.plugin)
     if not chosen.model and not chosen.help:
         for flag in difflib.get_close_matches("--model", rest, n=1, cutoff=0.7):
             raise UsageError(f"unknown flag {flag}{nearest(flag, ['--model'])}")
@@ -337,7 +338,8 @@ def _validate(args: Namespace) -> None:
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
             args.resume and args.overwrite,
-            "--resume goes on with a run and --overwrite throws it away; give one of them",
+            "--resume goes on with a run and --overwrite throws it away; to start again, repeat the run's "
+            "own command with --overwrite 1",
         ),
     ]
     for wrong, message in problems:

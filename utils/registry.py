@@ -12,6 +12,7 @@ import ast
 import importlib
 import inspect
 import logging
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -204,6 +205,34 @@ def _find_computed(
             if symbol:
                 return Entry(name, source.file, symbol, "", source.module)
     return None
+
+
+def refuse_useless(kinds: Sequence[Kind], plugins: Sequence[str]) -> None:
+    """A plugin that changes the identity of a run, but can't change its numbers, was not meant.
+
+    One that is broken is none of them, because what it would offer is unknown; nor is one that another one imports.
+    """
+    for plugin in plugins:
+        remedy = "give a Python file that defines one, or leave it out"
+        if not plugin.endswith(".py"):
+            raise UsageError(f"--plugin {plugin}: no model, dataset or backbone, since it is no .py file; {remedy}")
+        others = [Path(other) for other in plugins if other != plugin]
+        if not _offers(kinds, Path(plugin)) and not any(_mentions(other, Path(plugin).stem) for other in others):
+            raise UsageError(f"--plugin {plugin}: it has no model, dataset or backbone; {remedy}")
+
+
+def _offers(kinds: Sequence[Kind], file: Path) -> bool:
+    if any(source.entries for kind in kinds for source in _sources(kind, [str(file)])):
+        return True
+    try:
+        module = _import(file, "", str(file))
+    except UserError:
+        return True
+    return any(_names_in(module, kind) for kind in kinds)
+
+
+def _mentions(file: Path, stem: str) -> bool:
+    return re.search(rf"\b{re.escape(stem)}\b", file.read_text(encoding="utf-8", errors="replace")) is not None
 
 
 def announce(kind: Kind, entry: Entry) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import datasets
 from utils.args import MAMMOTHS
-from utils.errors import UserError
+from utils.errors import START_AGAIN, UsageError, UserError
 from utils.plugins import digest
 from utils.yaml_io import read_yaml
 
@@ -83,9 +83,12 @@ def _loadcheck_digest(args: Namespace) -> str | None:
 
 def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:
     """A section of a run's `config.yaml`: `config`, what its hash covers, or `args`, all flags."""
-    content = read_yaml(directory / "config.yaml").get(section)
+    try:
+        content = read_yaml(directory / "config.yaml").get(section)
+    except UsageError as error:
+        raise UserError(f"{error}; {START_AGAIN}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{directory / 'config.yaml'} is damaged: it has no {section!r}; --overwrite 1 starts again")
+        raise UserError(f"{directory / 'config.yaml'} is damaged: it has no {section!r}; {START_AGAIN}")
     return content
 
 

@@ -22,7 +22,7 @@ from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
 from utils.conf import warn_once
 from utils.diagnostics import Diagnostics
-from utils.errors import UserError
+from utils.errors import START_AGAIN, UserError
 from utils.evaluate import Evaluation, evaluate_loaders
 from utils.guard import NonFiniteGuard
 from utils.loggers import MetricsLog, mean_accuracy_line
@@ -108,7 +108,7 @@ class Trainer:
             if missing := self._state().keys() - state.keys():
                 raise UserError(
                     f"cannot resume {self.run_directory.path}: another version of this code wrote its checkpoint "
-                    f"(it lacks {', '.join(sorted(missing))}); --overwrite 1 starts again"
+                    f"(it lacks {', '.join(sorted(missing))}); {START_AGAIN}"
                 )
             self._restore(state)
             say(f"Resuming {self.run_directory.path} at {self.position}")

@@ -25,8 +25,12 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:  # without the picture of the place, which takes several lines
+        mark = error.problem_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UsageError(f"{path} is not valid YAML: {error.problem or error.context}{place}; correct it") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}; correct it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     if content is None:

@@ -256,7 +256,19 @@ class ContinualDataset:
                 f"{self.NAME}: load_split gave {images.dtype} images {images.shape} and {len(labels)} labels, "
                 f"expected uint8 [N, {', '.join(map(str, expected))}]"
             )
+        self._check_labels(np.asarray(labels), train)
         return ImageSet(torch.from_numpy(images).contiguous(), torch.as_tensor(labels, dtype=torch.int64))
+
+    def _check_labels(self, labels: np.ndarray, train: bool) -> None:
+        """A label that no task has would drop its images without a word. A class may be without images."""
+        integers = labels.ndim == 1 and len(labels) > 0 and np.issubdtype(labels.dtype, np.integer)
+        if integers and labels.min() >= 0 and labels.max() < self.N_CLASSES:
+            return
+        found = f"{labels.min()}…{labels.max()}" if integers else f"of type {labels.dtype} and shape {labels.shape}"
+        raise UserError(
+            f"{self.NAME}: load_split gave {'training' if train else 'test'} labels {found}, expected integers in "
+            f"0…{self.N_CLASSES - 1}, one for each image; count labels from 0, or correct N_CLASSES"
+        )
 
     def _relabel(self, images: ImageSet) -> ImageSet:
         if self.class_order is None:

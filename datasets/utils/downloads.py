@@ -8,6 +8,8 @@ import http.client
 import os
 import tempfile
 import urllib.request
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -24,12 +26,15 @@ CHUNK = 1 << 16
 
 @contextlib.contextmanager
 def one_line_reads(path: Path) -> Iterator[None]:
-    """Say in one line which file the operating system would not let us read."""
+    """Say in one line which file the operating system would not let us read, or numpy could not make sense of."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"cannot read {error.filename or path}: {reason}; restore it or its permissions") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split()) or type(error).__name__
+        raise UserError(f"{path} is damaged ({reason}); delete it, and make or fetch it again") from error
 
 
 def find(base_path: str, folder: str, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 python docs/figures/diagnostics.py RUN [RUN …] --output PNG
 
-Each RUN is the directory of a run, and becomes a column. Needs matplotlib (requirements-dev.txt).
+Each RUN is the directory of a run, and becomes a column.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ LEAST_ERROR = 0.05  # on the axis: a correction that is exact at a task's beginn
 Event = dict[str, Any]
 
 
+def events_of(file: Path) -> list[Event]:
+    try:
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise SystemExit(f"cannot read {file}: {error.strerror}; give the directory of a run") from None
+    except ValueError as error:
+        raise SystemExit(f"{file} is damaged ({error}); run it again") from None
+
+
 def read(run: Path) -> tuple[list[list[Event]], list[int]]:
     """The measurements of each task that has any, with `at`, the run's step; and the steps at which tasks begin."""
     tasks: dict[int, list[Event]] = {}
     starts = [0]
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
+    for event in events_of(run / "metrics.jsonl"):
         if event["event"] == "diagnostics":
             tasks.setdefault(event["task"], []).append(event | {"at": starts[-1] + event["step"]})
         elif event["event"] == "task_end":
@@ -52,17 +60,17 @@ def curve(axes: Any, tasks: list[list[Event]], key: str, colour: str, label: str
 
 
 def draw(runs: list[Path], output: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     found = [read(run) for run in runs]
     empty = [str(run) for run, (tasks, _) in zip(runs, found, strict=True) if not tasks]
     if empty:
         raise SystemExit(
             f"no diagnostics in {', '.join(empty)}: run it with --dgc_diagnostics K, over two tasks at least"
         )
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     rows = 2 + any("alpha_star" in events[0] for tasks, _ in found for events in tasks)
     figure, grid = plt.subplots(
         rows, len(runs), figsize=(5.5 * len(runs), 2.6 * rows), sharex=True, sharey="row", squeeze=False

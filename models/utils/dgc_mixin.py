@@ -48,6 +48,7 @@ except ImportError:  # in Mammoth
 
 ALPHA = {"sampled": 1e-3, "released": 1e-3, "closed": 1e-3}
 CHUNK = 256  # images per pass when a gradient over a whole set is taken
+IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
 Batch = tuple[Tensor, Tensor]  # images and labels
 
@@ -239,6 +240,8 @@ class DgcMixin:
         self._dgc_past = 0  # images of finished tasks; batches in a task-free run
         self._dgc_tasks = 0  # n of the released code: finished tasks; batches in a task-free run
         self._dgc_stage_step = self._dgc_task_step = 0
+        self._dgc_used = False  # whether there was ever a step that DGC could correct
+        self._dgc_idle = 0  # batches observed before that, though there were past images in memory
         self._dgc_held_back: list[str] = []  # fields that the base wanted to store while the buffer must stay fixed
         self._dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
         self._dgc_draws: list[Tensor] = []
@@ -339,6 +342,7 @@ class DgcMixin:
     def end_task(self, dataset: Any) -> None:
         """Keep what is needed of M_t, let the base finish (it may move θ, read and fill the buffer), then update Γ'."""
         self._dgc_training_set = lambda: dataset.train_loader.dataset
+        self._dgc_check_use()
         kept: list[Batch] = []
         if self.args.dgc_alpha and self._dgc_past and self.args.dgc_estimator != "released":
             kept = self._dgc_buffer_batches() if self.args.dgc_estimator == "closed" else self._dgc_stage_batches()
@@ -366,9 +370,11 @@ class DgcMixin:
         if algorithm_2 and self.args.dgc_estimator == "sampled" and not self._dgc_snapshot:
             self._dgc_take_snapshot()
         self._dgc_stream = (not_aug_inputs, labels)
+        to_replay = bool(self._dgc_past) and not self.buffer.is_empty()  # asked before the base stores this batch
         try:
             with self._dgc_recording():
                 result = base(inputs, labels, not_aug_inputs, **kwargs)
+            self._dgc_idle += to_replay and not self._dgc_used
             if algorithm_2:
                 self._dgc_end_micro_task()
         finally:
@@ -378,7 +384,10 @@ class DgcMixin:
 
     @contextmanager
     def _dgc_recording(self) -> Iterator[None]:
-        """Note which rows the base draws; in a framework without `--buffer_fill`, also hold its writes back."""
+        """Note which rows the base draws; of a base without `--buffer_fill`, also hold the writes back.
+
+        Not in a task-free run: it has no end of a task at which they could be made.
+        """
         buffer = self.buffer
         get_data, add_data = buffer.get_data, buffer.add_data
         self._dgc_draws = []
@@ -391,11 +400,15 @@ class DgcMixin:
             self._dgc_draws.append(index)
             return (index, *fields) if wanted else tuple(fields)
 
-        def held_back(*args: Any, **kwargs: Any) -> None:
+        def held_back(*args: Any, **kwargs: Any) -> Any:
             fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
-            self._dgc_held_back = sorted(name for name, value in fields.items() if value is not None)
-            if "labels" not in self._dgc_held_back:
+            names = sorted(name for name, value in fields.items() if value is not None)
+            if "labels" not in names:
                 self._dgc_refuse("stores no labels with them")
+            if self._dgc_task_free:
+                return add_data(*args, **kwargs)
+            self._dgc_held_back = names
+            return None
 
         buffer.get_data = recorded
         if not hasattr(self.args, "buffer_fill"):
@@ -414,9 +427,11 @@ class DgcMixin:
             return
         scale = correction_scale(self.args, self._dgc_task_step)
         if self.args.dgc_estimator == "released":
+            self._dgc_used = True  # it needs no draw of the base's
             self._dgc_record_difference()
             self._dgc_add(optimizer, self._dgc_gamma, scale)
         elif self._dgc_past and (weight := self.dgc_replay_weight()) is not None:
+            self._dgc_used = True
             scale *= weight
             if self.args.dgc_estimator == "closed":
                 self._dgc_add(optimizer, self._dgc_calibrator, scale)
@@ -470,6 +485,17 @@ class DgcMixin:
             return []
         return self._dgc_buffer_batches() if self.args.dgc_stage == "buffer" else [self._dgc_rows(self._dgc_draw())]
 
+    def _dgc_check_use(self) -> None:
+        """A base on which DGC never has an effect must not pass for a run with DGC."""
+        if not self.args.dgc_alpha or self._dgc_used or not self._dgc_idle:
+            return
+        if not self._dgc_task_step:
+            self._dgc_refuse("makes no step of its optimizer in `observe`")
+        self._dgc_refuse(
+            "draws nothing from self.buffer by get_data in `observe` before its step, so there is nothing to "
+            "calibrate; run it without DGC"
+        )
+
     # -- ends of tasks -----------------------------------------------------------------------------------------------
 
     def _dgc_end_task(self, kept: list[Batch]) -> None:
@@ -493,6 +519,8 @@ class DgcMixin:
 
     def _dgc_end_micro_task(self) -> None:
         """Task-free: every batch is a task of its own, and Γ' the mean over one more of them (eq. 14)."""
+        if self._dgc_idle == IDLE:
+            self._dgc_check_use()
         images, labels = self._dgc_stream  # type: ignore[misc]
         if not self._dgc_snapshot:
             self._dgc_take_snapshot()

@@ -10,6 +10,18 @@ from utils.buffer import Buffer
 from utils.errors import UsageError
 from utils.registry import ROOT, Entry
 
+# Methods of ours that DGC does not fit, and why. A user's own files, in models/ or as plugins, are not among them.
+UNFIT = {
+    "models.agem": "projects by the gradient of stored images, which are not in its loss",
+    "models.agem_r": "projects by the gradient of stored images, which are not in its loss",
+    "models.gcr": "weighs its replayed images one by one",
+    "models.gss": "chooses at every step what it stores, so its memory can't wait for the end of a task",
+    "models.hal": "looks one step ahead with a gradient that DGC would not correct",
+    "models.icarl": "draws no replay batch: its exemplars are in the training set",
+    "models.moca": "perturbs the features of its replayed images",
+    "models.ssvrg": "corrects the gradients of its replay batches itself",
+}
+
 
 def with_dgc(entry: Entry, cls: Any) -> type:
     """`class DgcX(DgcMixin, X)`, unless we have such a class, made with knowledge of the method."""
@@ -17,6 +29,11 @@ def with_dgc(entry: Entry, cls: Any) -> type:
         raise UsageError(f"--dgc 1: {entry.name} is with DGC already; leave the flag out")
     if entry.module and (ROOT / "models" / f"dgc_{entry.file.stem}.py").exists():
         raise UsageError(f"--dgc 1: {entry.name} has a DGC of its own; use --model dgc_{entry.file.stem}")
+    if entry.module in UNFIT:
+        raise UsageError(
+            f"--dgc 1: {entry.name} {UNFIT[entry.module]}; DGC is defined here for er, derpp, xder and dynamic_er: "
+            "use --model dgc_er, dgc_derpp, dgc_xder or dgc_dynamic_er"
+        )
     return _combine(cls)
 
 
