@@ -75,9 +75,11 @@ def methods(figures: dict[str, Any]) -> tuple[Rows, str]:
     rows: Rows = [("`er`", f"{figures['er_step_ms']:.0f} ms/step", "")]
     for name, side in sorted(figures["methods"].items(), key=lambda item: item[1]["step"]):
         low, high = side["interval"]
+        model, *flags = name.split()
+        name = " ".join([model.replace("-", "_"), *flags])
         bound = f", the paper's {side['bound']}" if side["bound"] else ""
         text = f"{side['step']:.2f} ({low:.2f}–{high:.2f}) × `er` per step{bound}; {side['all_in']:.2f} all in"
-        rows.append((f"`{name.replace('-', '_')}`", f"{text}; {side['stored_bytes']:,} bytes", ""))
+        rows.append((f"`{name}`", f"{text}; {side['stored_bytes']:,} bytes", ""))
     machine = figures["environment"]
     conditions = f"width {figures['width']}, 1 torch thread, CPU time, {figures['rounds']} rounds"
     return rows, (
