@@ -147,6 +147,20 @@ def test_the_adversarial_step_leaves_no_trace(tmp_path: Path) -> None:
     features.sum().backward()  # the graph of the pass is still there
 
 
+def record_shifts(model: Moca, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """How far each replayed feature is moved, in each step from now on that perturbs any."""
+    shifts: list[Tensor] = []
+    perturb = model._perturb
+
+    def recorded(features: Tensor, *rest: Tensor) -> Tensor:
+        result = perturb(features, *rest)
+        shifts.append((result - direction(features)).detach().norm(dim=1))
+        return result
+
+    monkeypatch.setattr(model, "_perturb", recorded)
+    return shifts
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("flags", "bounds"), [([], [0, 2, 4]), (["--moca_old_classes", "3"], [0, 3, 6])], ids=["P", "3"]
@@ -155,15 +169,7 @@ def test_only_images_of_past_classes_are_perturbed(
     variant: str, flags: list[str], bounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build("moca", tmp_path, *BUFFER, "--moca_variant", variant, *flags)
-    draws, seen = record_draws(monkeypatch), []
-    perturb = model._perturb
-
-    def recorded(features: Tensor, *rest: Tensor) -> Tensor:
-        result = perturb(features, *rest)
-        seen.append((result - direction(features)).detach().norm(dim=1))
-        return result
-
-    monkeypatch.setattr(model, "_perturb", recorded)
+    draws, seen = record_draws(monkeypatch), record_shifts(model, monkeypatch)
     for task, bound in enumerate(bounds):
         batches = begin_task(model)
         for batch in batches[:4]:
@@ -184,16 +190,7 @@ def test_task_free_the_stream_tells_which_classes_are_present(
     variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build("moca", tmp_path, *BUFFER, "--moca_variant", variant, "--task_free", "1", "--moca_lambda", "0.5")
-    draws, perturb = record_draws(monkeypatch), model._perturb
-    shifts: list[Tensor] = []
-
-    def recorded(features: Tensor, *rest: Tensor) -> Tensor:
-        result = perturb(features, *rest)
-        shifts.append((result - direction(features)).detach().norm(dim=1))
-        return result
-
-    monkeypatch.setattr(model, "_perturb", recorded)
-    past = []
+    draws, shifts, past = record_draws(monkeypatch), record_shifts(model, monkeypatch), []
     for _ in range(2):
         for inputs, labels, raw in list(model.dataset.get_data_loaders()[0])[:3]:
             model.meta_observe(inputs, labels, raw)
