@@ -33,7 +33,7 @@ from experiments.cell_files import (
 )
 from experiments.cells import Cell, distinct_runs
 from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
-from experiments.records import damage, read_summary
+from experiments.records import inspect_run
 from utils.files import is_locked
 from utils.registry import ROOT
 from utils.signals import StopSignals, blocked_signals
@@ -173,9 +173,10 @@ class Engine:
 
     def _finished(self, cell: Cell) -> bool:
         """Done, or finished but damaged, which another attempt would not change."""
-        if read_summary(cell.path) is not None:
+        results, reason = inspect_run(cell.path)
+        if results is not None:
             self.outcome.done.append(cell)
-        elif reason := damage(cell.path):
+        elif reason:
             self.outcome.failed[cell.path] = cell, reason
         else:
             return False

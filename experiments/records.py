@@ -25,18 +25,24 @@ class DamagedRun(UserError):
 
 
 def read_summary(path: Path) -> Record | None:
-    """The summary of a run that is done, which is finished and not damaged; None of any other."""
-    return None if damage(path) else _summary(path)
+    """What came out of a run that is done, which is finished and not damaged; None of any other."""
+    return inspect_run(path)[0]
 
 
 def damage(path: Path) -> str | None:
     """Which file of a finished run is damaged, why, and what to do about it; None of any other run."""
+    return inspect_run(path)[1]
+
+
+def inspect_run(path: Path) -> tuple[Record | None, str | None]:
+    """`read_summary` and `damage`, with each file read once."""
     try:
-        if _results(path) is not None:
+        results = _results(path)
+        if results is not None:
             _circumstances(path)
+        return results, None
     except DamagedRun as error:
-        return str(error)
-    return None
+        return None, str(error)
 
 
 def read_record(path: Path, args: Namespace, curves: bool = False) -> Record | None:

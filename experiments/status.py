@@ -16,7 +16,7 @@ from experiments.claims import STALE_SECONDS, held
 from experiments.estimates import Estimates
 from experiments.markdown import table
 from experiments.plan import duration
-from experiments.records import damage, read_summary
+from experiments.records import inspect_run
 from experiments.slurm_queue import Task, last_words, tasks_of
 from utils.errors import UserError
 
@@ -45,9 +45,10 @@ class CellStatus:
 
 
 def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
-    if read_summary(cell.path) is not None:
+    results, damaged = inspect_run(cell.path)
+    if results is not None:
         return CellStatus(cell, DONE, 1.0)
-    if damaged := damage(cell.path):
+    if damaged:
         return CellStatus(cell, FAILED, 1.0, damaged)
     progress = _progress(cell)
     if held(cell_directory(cell.path), stale_seconds):
