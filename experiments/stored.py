@@ -10,8 +10,8 @@ from typing import Any
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
 from experiments.records import Record
-from experiments.report.shapes import check
 from experiments.results import Results
+from experiments.stored_shapes import check
 from experiments.tables import paper_value
 from utils.errors import UsageError
 

@@ -46,7 +46,6 @@ try:  # here an error of one line
 except ImportError:  # in Mammoth
     UsageError = ValueError  # type: ignore[misc, assignment]
 
-ALPHA = {"sampled": 1e-3, "released": 1e-3, "closed": 1e-3}
 CHUNK = 256  # images per pass when a gradient over a whole set is taken
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
@@ -78,8 +77,8 @@ def add_dgc_args(parser: Any) -> None:
     parser.add_argument("--dgc_estimator", choices=estimators, default="sampled",
         help="form of the correction: sampled = Algorithm 1 (eqs. 11, 12, 14), closed = its mean over replay batches, "
         "released = the code published with the paper")  # fmt: skip
-    parser.add_argument("--dgc_alpha", type=_number(float, lambda v: 0 <= v <= 1, "in [0, 1]"), default=None,
-        help="α of eq. 15, the share of the calibrated estimate; 0 is the base method (default: 0.001)")  # fmt: skip
+    parser.add_argument("--dgc_alpha", type=_number(float, lambda v: 0 <= v <= 1, "in [0, 1]"), default=1e-3,
+        help="α of eq. 15, the share of the calibrated estimate; 0 is the base method")  # fmt: skip
     parser.add_argument("--dgc_m", type=_number(int, lambda v: v >= 1, "a whole number, at least 1"), default=200,
         help="m, the number of steps between updates of Γ' and θ̃ (eq. 12)")  # fmt: skip
     parser.add_argument("--dgc_stage", choices=["batch", "buffer"], default="batch",
@@ -93,9 +92,7 @@ def add_dgc_args(parser: Any) -> None:
 
 
 def check_dgc_args(args: argparse.Namespace) -> None:
-    """Fill in α, and refuse what contradicts itself (ValueError with one line)."""
-    if args.dgc_alpha is None:
-        args.dgc_alpha = ALPHA[args.dgc_estimator]
+    """Refuse what contradicts itself (ValueError with one line)."""
     task_free, fill = getattr(args, "task_free", False), getattr(args, "buffer_fill", "task_end")
     problems = [
         (args.dgc_estimator == "closed" and task_free,
