@@ -30,7 +30,7 @@ from experiments.records import read_json
 from experiments.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
-from utils.errors import UsageError, UserError
+from utils.errors import UsageError, UserError, outside_reason
 from utils.files import atomic_write_text, results_flag
 from utils.registry import ROOT
 from utils.status import discard_stdout, say
@@ -174,7 +174,7 @@ def show_plan(args: Namespace) -> int:
     expansions, devices = selected(args), _devices(args.devices)
     cells = [cell for expansion in expansions for cell in expansion.cells]
     at_a_time = (args.jobs or 1) * len(devices)
-    estimates = Estimates(cells)
+    estimates = Estimates(cells, devices[0])
     if not args.no_probe:
         threads = threads_per_process(at_a_time)
         start_fork_server(threads, cells)
@@ -286,6 +286,11 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:  # `… list | head`
         discard_stdout()
+    except Exception as error:
+        if (line := outside_reason(error)) is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -56,7 +56,8 @@ def failure_time(path: Path) -> int | None:
 def reason_in(log: Path, start: int, exit_code: int) -> str:
     """The last line that an attempt wrote, which is its error, or the signal that killed it."""
     if exit_code < 0:
-        name = signal.Signals(-exit_code).name
+        # Real-time signals have a number only.
+        name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
         return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
     try:
         with open(log, "rb") as file:

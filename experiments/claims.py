@@ -7,22 +7,26 @@ cell is unfinished, so a process that was slow to act on what it saw finds its n
 away by renaming it has no such memory: the slow one would rename away the lease of the quick one.)
 
 Times are those of the file server: the age of a lease is the difference to a file just touched there, whatever the
-clocks of the machines say.
+clocks of the machines say. Only who may not write there, and so can claim nothing, goes by the machine's clock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
+import time
 from pathlib import Path
 
 from utils.errors import UserError
 from utils.files import one_line_errors
 
 STALE_SECONDS = 180.0  # above the 60 s for which NFS may show an old time
+GIVE_UP = 2 / 3  # of that time without a beat: the rest is for the runs to stop in
 NUMBER = re.compile(r"lease\.(\d+)")
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class Lease:
@@ -30,18 +34,30 @@ class Lease:
 
     def __init__(self, path: Path, owner: str):
         self.path, self.owner = path, owner
+        self._renewed = time.monotonic()
 
-    def beat(self) -> bool:
-        """Renew; False if the lease was lost: it had gone stale, and another process has the cell now."""
+    def beat(self, stale_seconds: float = STALE_SECONDS) -> bool:
+        """Renew; False if the lease was lost: it had gone stale, and another process has the cell now.
+
+        What the file server refuses for a moment is tried again at the next beat, while nobody can take the cell.
+        """
+        now = time.monotonic()
         try:
             os.utime(self.path)
+            ours = _newest(self.path.parent) == self.path
         except FileNotFoundError:
             return False
-        return _newest(self.path.parent) == self.path
+        except OSError as error:
+            if now - self._renewed < GIVE_UP * stale_seconds:
+                return True
+            reason = f"cannot renew the claim {self.path}: {error.strerror}"
+            raise UserError(f"{reason}; the same command goes on when that is mended") from error
+        self._renewed = now
+        return ours
 
     def release(self) -> None:
         """Let anyone have the cell at once: a lease not touched since 1970 is stale. The number stays taken."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it has gone, or goes stale by itself
             os.utime(self.path, (0, 0))
 
 
@@ -112,20 +128,28 @@ def remove_leases(directory: Path) -> None:
 
 def age(lease: Path) -> float:
     """Seconds since the last beat, by the file server's clock; infinite if the lease has gone."""
-    probe = lease.with_name(f".clock.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         # Opened, because that makes NFS ask the server, where `stat` may answer from memory.
         with open(lease, "rb") as file:
             touched = os.fstat(file.fileno()).st_mtime
-        with open(probe, "xb") as file:
-            now = os.fstat(file.fileno()).st_mtime
+        return _now(lease.parent) - touched
     except FileNotFoundError:
         return float("inf")
     except OSError as error:
         raise UserError(f"cannot read the claims in {lease.parent}: {error.strerror}") from error
-    finally:
-        probe.unlink(missing_ok=True)
-    return now - touched
+
+
+def _now(directory: Path) -> float:
+    probe = directory / f".clock.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        with open(probe, "xb") as file:
+            now = os.fstat(file.fileno()).st_mtime
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        return time.time()
+    probe.unlink(missing_ok=True)
+    return now
 
 
 def _newest(directory: Path) -> Path | None:

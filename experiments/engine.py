@@ -32,7 +32,7 @@ from experiments.cell_files import (
     write_failure,
 )
 from experiments.cells import Cell, distinct_runs
-from experiments.claims import STALE_SECONDS, Lease, claim, remove_leases
+from experiments.claims import STALE_SECONDS, Lease, claim, held, remove_leases
 from experiments.records import inspect_run
 from utils.files import is_locked
 from utils.registry import ROOT
@@ -163,7 +163,7 @@ class Engine:
             elif is_locked(cell.path / "run.lock"):  # by `main.py`, or by an orphan that is just saving
                 lease.release()
                 left.append(cell)
-            elif not self._finished(cell):  # by the process that had it before
+            elif not self._finished(cell, lease):  # by the process that had it before
                 self._start(cell, lease, free.pop(0))
         if left and free and not self._busy() and not self._told_to_wait:
             say(f"{len(left)} runs are in the hands of other processes; waiting for them")
@@ -171,8 +171,8 @@ class Engine:
         self.waiting = left
         self._fill_at = time.monotonic() + OTHERS_SECONDS
 
-    def _finished(self, cell: Cell) -> bool:
-        """Done, or finished but damaged, which another attempt would not change."""
+    def _finished(self, cell: Cell, lease: Lease | None = None) -> bool:
+        """Done, or finished but damaged, which another attempt would not change; then our lease is given back."""
         results, reason = inspect_run(cell.path)
         if results is not None:
             self.outcome.done.append(cell)
@@ -180,7 +180,11 @@ class Engine:
             self.outcome.failed[cell.path] = cell, reason
         else:
             return False
-        remove_leases(cell_directory(cell.path))
+        if lease is not None:
+            lease.release()
+        # One that is held is of a process whose run has its summary and is still sending the last of it to wandb.
+        if not held(cell_directory(cell.path), self.stale_seconds):
+            remove_leases(cell_directory(cell.path))
         return True
 
     def _failed_elsewhere(self, cell: Cell) -> bool:
@@ -212,7 +216,7 @@ class Engine:
         self._beat_at = time.monotonic() + self.stale_seconds / 6
         for slot in self._busy():
             assert slot.running is not None
-            if not slot.running.lease.beat():
+            if not slot.running.lease.beat(self.stale_seconds):
                 slot.running.lost = True
                 slot.running.process.kill()  # not `terminate`: the new holder may be writing already
 
@@ -233,7 +237,7 @@ class Engine:
         running.process.join()
         code = running.process.exitcode or 0
         running.process.close()
-        if self._finished(cell):
+        if self._finished(cell, running.lease):
             _, reason = self.outcome.failed.get(cell.path, (cell, ""))
             self._tell(cell, f"failed: {reason}" if reason else "done")
             return

@@ -15,8 +15,9 @@ from typing import Any
 from experiments.cell_files import cells_root
 from experiments.cells import Cell
 from experiments.records import read_environment, read_json, read_summary, read_timing
+from utils.errors import UserError
 from utils.files import atomic_write_text, results_flag
-from utils.run_config import relevant_config
+from utils.run_config import relevant_config, stored_config
 
 
 @dataclass(frozen=True)
@@ -39,24 +40,26 @@ def kind_of(args: Namespace) -> str:
 
 
 class Estimates:
-    """What is known about the time of runs on this machine."""
+    """What is known about the time of runs on this machine, on `device` if one is named."""
 
-    def __init__(self, cells: Iterable[Cell]):
+    def __init__(self, cells: Iterable[Cell], device: str | None = None):
         from utils.results import environment
 
         here = environment()
         self.machine = {name: here[name] for name in ("cpu", "gpu")}
         self._prefix = f"{self.machine['cpu']}, {self.machine['gpu']}, "  # of the names of stored probes
         self._by_kind: dict[str, Estimate] = {}
-        self._from_runs(cells)
+        # Where there is no GPU, which device it was need not be read.
+        self._from_runs(cells, device if self.machine["gpu"] else None)
 
-    def _from_runs(self, cells: Iterable[Cell]) -> None:
+    def _from_runs(self, cells: Iterable[Cell], device: str | None) -> None:
         found: dict[str, list[tuple[float, int]]] = {}
         for cell in cells:
             if read_summary(cell.path) is None:
                 continue
             timing, where = read_timing(cell.path), read_environment(cell.path)
-            if all(where.get(name) == value for name, value in self.machine.items()):
+            here = all(where.get(name) == value for name, value in self.machine.items())
+            if here and (device is None or _ran_on(cell.path, device)):
                 seconds = timing["train_seconds"] + timing["eval_seconds"]
                 found.setdefault(kind_of(cell.args), []).append((seconds, _size(cell.path)))
         for kind, measured in found.items():
@@ -99,6 +102,15 @@ class Estimates:
                 if "error" in result
                 else Estimate(result["seconds"], result["bytes"], "a probe")
             )
+
+
+def _ran_on(path: Path, device: str) -> bool:
+    """Whether a run was on a device of that kind, as far as it tells."""
+    try:
+        used = str(stored_config(path, "args")["device"])
+    except (UserError, KeyError):
+        return True
+    return used.partition(":")[0] == device.partition(":")[0]
 
 
 def _probes_file(cell: Cell) -> Path:

@@ -28,6 +28,8 @@ Flags = dict[str, Any]
 KEYS = ("title", "flags", "columns", "rows", "seeds", "metrics")
 DEFAULT_METRICS = ["FAIA", "FAA", "FF"]
 ONLY_COLUMN = ""
+MOST_SEEDS = 10_000  # where a number stands for so many; one that is larger was meant as a seed
+LAST_SEED = 2**63 - 1  # as of `main.py --seed`
 # Flags that belong to the command that runs a grid, not to a cell of it.
 OF_THE_COMMAND = {
     "seed": "use the grid's `seeds`",
@@ -116,11 +118,18 @@ def parse_grid(name: str, content: Mapping[Any, Any], **of_a_table: Any) -> Grid
 
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """`3` is 0, 1, 2; a list is itself."""
-    seeds = list(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
-    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
-    if not whole or not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds: {value!r} is neither a number of seeds, at least 1, nor a list of distinct seeds")
+    seeds = list(range(value)) if _is_whole(value) and value <= MOST_SEEDS else value
+    listed = isinstance(seeds, list) and all(_is_whole(seed) and 0 <= seed <= LAST_SEED for seed in seeds)
+    if not listed or not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(
+            f"seeds: {value!r} is neither a number of seeds, at least 1 and at most {MOST_SEEDS}, nor a list of "
+            f"distinct seeds, each at most {LAST_SEED}"
+        )
     return tuple(seeds)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def parse_metrics(value: Any) -> list[str]:
@@ -168,6 +177,9 @@ def _flags(value: Any, where: str) -> Flags:
         scalars = item if isinstance(item, list) else [item]
         if any(isinstance(scalar, list | Mapping) for scalar in scalars):
             raise UsageError(f"{where}: {name}: {item!r} is neither a value nor a list of values")
+        # `main.py` would take it for a flag; a single value is safe, because it stands behind a `=`.
+        if isinstance(item, list) and any(isinstance(scalar, str) and scalar.startswith("-") for scalar in item):
+            raise UsageError(f"{where}: {name}: {item!r} has a flag in it; a flag stands by itself, as `name: value`")
     return flags
 
 

@@ -14,12 +14,13 @@ PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the pair
 def markdown(results: Results) -> str:
     """One table per metric with the paper's numbers beside ours, and below it the differences of paired rows."""
     grid = results.grid
-    parts = [f"## {grid.title}", " ".join(filter(None, [grid.conditions, "Mean ± standard error (number of seeds)."]))]
+    explained = " ".join(filter(None, [grid.conditions, "Mean ± standard error (number of seeds)."]))
+    parts = [f"## {text(grid.title)}", text(explained)]
     for metric in grid.metrics:
         parts += [f"### {metric}", _table(results, metric)]
         if pairs := _pairs(results, metric):
             parts += [PAIRS, pairs]
-    parts += ["\n".join(f"- {note}" for note in [*grid.notes, *missing([results.expansion])])]
+    parts += ["\n".join(f"- {text(note)}" for note in [*grid.notes, *missing([results.expansion])])]
     return "\n\n".join(filter(None, parts))
 
 
@@ -81,8 +82,13 @@ def missing(expansions: Iterable[Expansion]) -> list[str]:
     return [f"Not available: {', '.join(found)}."] if found else []
 
 
+def text(name: str) -> str:
+    """On one line and without HTML, whatever a file calls a row or a table."""
+    return " ".join(name.split()).replace("<", "&lt;")
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    cells = [[text(cell).replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(header))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.curves import read_curves
+from experiments.shapes import ENVIRONMENT, SUMMARY, TIMING, check_shape
 from utils.errors import UserError
 
 Record = dict[str, Any]
@@ -85,9 +86,7 @@ def _summary(path: Path) -> Record | None:
             summary = _json_object(file)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        for kind in ("class_il", "task_il"):
-            if not isinstance(summary[kind], dict):
-                raise ValueError(f"its {kind!r} is not a JSON object")
+        check_shape(summary, SUMMARY)
         return summary
 
 
@@ -116,20 +115,24 @@ def read_timing(path: Path) -> Record:
     with _reading(file):
         timing = _json_object(file)
         by_task = {kind: [task[f"{kind}_seconds"] or 0.0 for task in timing["tasks"]] for kind in ("train", "eval")}
-        return {
+        found = {
             "finished": timing["finished"],
             "train_seconds": sum(by_task["train"]),
             "eval_seconds": sum(by_task["eval"]),
             "train_seconds_by_task": by_task["train"],
             "steps_per_second": timing["steps_per_second"],
         }
+        check_shape(found, TIMING | {"eval_seconds": float})
+        return found
 
 
 def read_environment(path: Path) -> Record:
     """The machine and the versions of a finished run."""
     file = path / "environment.json"
     with _reading(file):
-        return _json_object(file)
+        environment = _json_object(file)
+        check_shape(environment, ENVIRONMENT)
+        return environment
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from utils.signals import blocked_signals
 from utils.status import say
 
 DEFAULT_ARRAY_SIZE = 1001  # SLURM's
+PAUSES = (2.0, 4.0, 8.0)  # seconds, if squeue fails: a controller that is busy must not cost the requeue
 MOST_TIMEOUTS = 100  # of one task; a run that needs more than that is hardly getting on
 # A run may be in the hands of the task's own predecessor, whose node has died: its lease will be stale by then.
 PATIENCE = STALE_SECONDS + 20
@@ -79,8 +80,15 @@ def _is_to_go_on() -> bool:
     """Whether SLURM believes that this job is running. If not, it is cancelled (and a requeue would undo that) or
     requeued already."""
     with blocked_signals():  # those that SLURM sends to all processes must not end squeue
-        state = ask("squeue", "--noheader", f"--jobs={os.environ['SLURM_JOB_ID']}", "--format=%T")
-    return state.strip() == "RUNNING"
+        for pause in PAUSES:
+            with contextlib.suppress(UserError):
+                return _state() == "RUNNING"
+            time.sleep(pause)
+        return _state() == "RUNNING"
+
+
+def _state() -> str:
+    return ask("squeue", "--noheader", f"--jobs={os.environ['SLURM_JOB_ID']}", "--format=%T").strip()
 
 
 def _hand_on_to_submitit() -> None:

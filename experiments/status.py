@@ -75,11 +75,14 @@ def statuses(expansions: Sequence[Expansion]) -> tuple[dict[Path, CellStatus], s
 
 
 def _progress(cell: Cell) -> float:
-    return max(0, _current_task(cell.path / LOG) - 1) / _n_tasks(cell)
+    done = _current_task(cell.path / LOG) - 1 - (cell.args.start_from or 0)
+    return max(0, done) / _n_tasks(cell)
 
 
 def _n_tasks(cell: Cell) -> int:
-    return 1 if cell.args.joint else datasets.get_dataset_class(cell.args).N_TASKS
+    if cell.args.joint:
+        return 1
+    return (cell.args.stop_after or datasets.get_dataset_class(cell.args).N_TASKS) - (cell.args.start_from or 0)
 
 
 def _current_task(metrics: Path) -> int:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from typing import IO
 
 import pytest
 from helpers import ROOT
 
 from experiments import claims
 from experiments.claims import Lease, age, claim, held, remove_leases
+from utils.errors import UserError
 
 ELSEWHERE = "1 another-machine pid:[1] 0123456789abcdef"
 
@@ -131,3 +135,49 @@ def test_leases_of_a_finished_cell_go_away(tmp_path: Path) -> None:
     assert not lease.beat()
     lease.release()
     assert list((tmp_path / "cell").iterdir()) == []
+
+
+def test_a_beat_that_fails_is_tried_again_until_others_may_take_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = taken(tmp_path / "cell")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def stale_handle(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", stale_handle)
+        now += 100
+        assert lease.beat(stale_seconds=180)
+    now += 50
+    assert lease.beat(stale_seconds=180)
+    monkeypatch.setattr(os, "utime", stale_handle)
+    now += 100
+    assert lease.beat(stale_seconds=180)  # counted from the last beat that reached the server
+    now += 30
+    with pytest.raises(UserError, match=r"^cannot renew the claim .*lease.0: Stale file handle; the same command"):
+        lease.beat(stale_seconds=180)
+    lease.release()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_who_may_not_write_goes_by_the_clock_of_the_machine(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = touched(tmp_path / "cell", seconds_ago=50)
+
+    def refusing(file: Path, mode: str) -> IO[bytes]:
+        if "x" in mode:
+            raise OSError(number, "no")
+        return open(file, mode)
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(claims, "open", refusing, raising=False)
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert held(tmp_path / "cell", stale_seconds=60)
+    os.utime(path, (0, 0))
+    assert not held(tmp_path / "cell", stale_seconds=60)

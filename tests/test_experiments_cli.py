@@ -37,6 +37,7 @@ SGD = {"model": "sgd", "buffer_size": None}
         (["run", "m", "--profile", "smoke", "--jobs", "0"], ["--jobs", "0", "at least 1"]),
         (["run", "m", "--profile", "smoke", "--seeds", "x"], ["--seeds x"]),
         (["run", "m", "--profile", "smoke", "--seeds", "0"], ["seeds", "0"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "9" * 23], ["seeds", "at most 10000"]),
         (["table", "m", "--profile", "smoke", "--rows", "DGC"], ["no row 'DGC'", "'DGC-ER'"]),
         (["table", "m", "--profile", "smoke", "--seeds", "1", "--metrics", "AA"], ["unknown metric 'AA'"]),
         (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "gpu"], ["--devices gpu", "can't be used"]),
@@ -166,11 +167,19 @@ def test_the_time_left_is_unknown_until_something_is_measured(tmp_path: Path, ca
     assert last_line() == "Left: about 30 s with 1 at a time, and 2 runs of unknown length (`plan` measures them)."
 
 
+TIMES = '{"finished": null, "steps_per_second": 1, "tasks": [{"train_seconds": 1.5, "eval_seconds": 1}]}'
 DAMAGES = {
     "accuracy.csv": [None, "after_task,task\n", "after_task,task,class_il,task_il\n", "\0" * 99],
-    "timing.json": [None, "{}", "[1]", '{"tasks": [{}]}', '{"tasks": 3}', "{"],
-    "environment.json": [None, "[1]", "{"],
-    "summary.json": ["{", "[]", '{"class_il": {}}'],
+    "timing.json": [None, "{}", "[1]", '{"tasks": [{}]}', '{"tasks": 3}', "{", TIMES.replace("1.5", "NaN")],
+    "environment.json": [None, "[1]", "{", '{"git_commit": ["abc"]}', '{"cpu": 5}'],
+    "summary.json": [
+        "{",
+        "[]",
+        '{"class_il": {}}',
+        '{"seed": 0, "class_il": {"FF": "high"}, "task_il": {}}',
+        '{"seed": 0, "class_il": {}, "task_il": {"FAA": NaN}}',
+        '{"seed": 0, "class_il": {}, "task_il": {}, "n_tasks": "2"}',
+    ],
 }
 
 

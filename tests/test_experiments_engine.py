@@ -11,11 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from experiment_helpers import DIGITS, assert_same_results, attempts, begun, expanded, wait_for
+from experiment_helpers import DIGITS, assert_same_results, attempts, begun, expanded, finish, wait_for
 from helpers import ROOT
 
 from experiments.cell_files import cell_directory, log_file, read_failure, write_failure
 from experiments.cells import Cell
+from experiments.claims import Lease
 from experiments.engine import Engine, threads_per_process
 from experiments.records import read_summary
 from utils.files import RunLock, is_locked
@@ -156,6 +157,18 @@ def test_who_loses_a_lease_lets_go_of_the_cell(tmp_path: Path) -> None:
     thread.join()
     assert (outcome.exit_code, attempts(cell)) == (0, 2)
     assert_same_results([cell], tmp_path / "undisturbed")
+
+
+def test_the_lease_of_a_run_that_is_finished_and_not_yet_over_is_its_owners(tmp_path: Path) -> None:
+    """It may still be sending its last to wandb: without its lease its engine would kill it."""
+    (cell,) = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}).cells
+    finish(cell, 90, (40, 60))
+    path = cell_directory(cell.path) / "lease.0"
+    path.parent.mkdir(parents=True)
+    path.write_text("1 another-machine pid:[1] abc")
+    assert Engine([cell], ["cpu"]).run().done == [cell] and Lease(path, "").beat()
+    os.utime(path, (0, 0))
+    assert Engine([cell], ["cpu"]).run().done == [cell] and not path.exists()
 
 
 def test_what_failed_in_another_process_meanwhile_is_not_tried_again(

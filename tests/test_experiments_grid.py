@@ -78,7 +78,7 @@ def test_without_columns_a_cell_is_named_by_row_and_seed(tmp_path: Path) -> None
 
 
 def test_seeds() -> None:
-    assert parse_seeds(3) == (0, 1, 2) and parse_seeds([5, 2]) == (5, 2)
+    assert parse_seeds(3) == (0, 1, 2) and parse_seeds([5, 2]) == (5, 2) and parse_seeds([2**63 - 1]) == (2**63 - 1,)
 
 
 def test_a_part_of_a_grid(tmp_path: Path) -> None:
@@ -128,11 +128,14 @@ ER: dict[str, Any] = {"ER": {"model": "er", "buffer_size": 50}}
         ({"rows": ER, "seeds": 0}, ["seeds", "0"]),
         ({"rows": ER, "seeds": [1, 1]}, ["seeds", "[1, 1]", "distinct"]),
         ({"rows": ER, "seeds": "all"}, ["seeds", "'all'"]),
+        ({"rows": ER, "seeds": 10**23}, ["seeds: 1000", "at most 10000"]),
+        ({"rows": ER, "seeds": [2**63]}, ["seeds: [9223372036854775808]", "each at most 9223372036854775807"]),
         ({"rows": ER, "metrics": ["FAIA", "FIA"]}, ["metrics", "'FIA'", "'FAIA'"]),
         ({"rows": ER, "metrics": "FAIA"}, ["metrics", "list"]),
         ({"rows": ER, "metrics": ["FAIA", [1]]}, ["metrics", "unknown metric [1]"]),
         ({"rows": ER, "flags": {"help": []}}, ["flags: help does not belong in a grid", "main.py --help"]),
         ({"rows": {"ER": {"model": "er", "list": []}}}, ["row 'ER': list does not", "main.py --list"]),
+        ({"rows": ER, "flags": {"lr_milestones": [1, "--list"]}}, ["flags: lr_milestones: [1, '--list'] has a flag"]),
         ({"rows": {"E": {"model": "er"}}}, ["row 'E'", "--buffer_size"]),
         ({"rows": {"E": {"model": "err", "buffer_size": 5}}}, ["row 'E'", "unknown model 'err'", "'er'"]),
         ({"rows": ER, "columns": {"c": {"bufer_size": 5}}}, ["row 'ER', column 'c'", "--bufer_size", "--buffer_size"]),

@@ -20,9 +20,9 @@ from helpers import ROOT
 from report_helpers import Page, made_up_results
 
 import reproduce
-from experiments.cells import Expansion
+from experiments.cells import Expansion, expand
 from experiments.curves import LOSS_POINTS, read_curves
-from experiments.grid import PaperValue
+from experiments.grid import PaperValue, selection
 from experiments.markdown import markdown
 from experiments.report import drawing
 from experiments.report.aggregate import Cell, aggregated
@@ -122,6 +122,20 @@ def test_what_has_no_number_is_told_apart(half_done: Expansion) -> None:
     assert Page(page([undefined])).tables[0][2][1:] == ["–", "missing"]
 
 
+@pytest.mark.parametrize("row", ["ER", "DGC-ER"])
+def test_a_pair_says_why_it_has_no_difference(half_done: Expansion, row: str) -> None:
+    """The other row of the pair has no run in the second column; what a run cannot mend is said first."""
+
+    def shown(expansion: Expansion) -> list[str]:
+        return Page(page([results_of(expansion, metrics=["FAA"])])).tables[1][2][1:]
+
+    assert shown(half_done)[1] == "missing"
+    assert shown(replace(half_done, unavailable={(row, "digits, 60"): "no such model"}))[1] == "not available"
+    rows = dict(half_done.grid.rows)
+    rows[row] = replace(rows[row], columns={"digits, 60": None})
+    assert shown(replace(half_done, grid=replace(half_done.grid, rows=rows)))[1] == "not in the grid"
+
+
 @pytest.mark.parametrize(
     ("ours", "paper", "verdict"),
     [
@@ -164,13 +178,21 @@ def test_what_comes_from_files_is_text_and_nothing_else(half_done: Expansion) ->
     assert text.count("<script") == text.count("</script") == 2
     assert shown.data["methods"][0]["name"] == NASTY and shown.data["tables"][0]["heading"] == NASTY
     assert shown.tables[0][2][0] == NASTY and shown.text.count(NASTY) >= 5
-    assert NASTY.replace("|", "\\|") in markdown(results)
+    assert NASTY.replace("|", "\\|").replace("<", "&lt;") in markdown(results) and "<script" not in markdown(results)
     escaped = escape(NASTY)
     assert r"\textless{}script" in escaped and r"$\alpha$ $\tilde{\theta}$ {[}U+4E2D{]}" in escaped
     assert not re.search(r"(?<!\\)[&%#]", escaped)
 
 
+def test_names_of_several_lines_are_one_line_of_markdown(half_done: Expansion) -> None:
+    rows = {f"two\nlines {row}": replace(spec, against=None) for row, spec in half_done.grid.rows.items()}
+    text = markdown(results_of(half_done, title="A\ntitle", notes=["A\n\nnote"], rows=rows))
+    assert text.startswith("## A title\n\n") and text.endswith("\n\n- A note")
+    assert [row[0] for row in cells_of(text)[1:5]] == [f"two lines {row}" for row in half_done.grid.rows]
+
+
 def test_a_character_that_engines_lack_is_named() -> None:
+    assert escape("ĦħĸĿŀŉŦŧſ").count("{[}U+") == 9 and escape("Ĥħž") == "Ĥ{[}U+0127{]}ž"
     assert (
         escape("中") == "{[}U+4E2D{]}" and escape("Γ' θ̃ é Ω Α") == r"$\Gamma$' $\tilde{\theta}$ é $\Omega$ $\mathrm{A}$"
     )
@@ -205,8 +227,27 @@ def test_a_report_is_made_again_from_its_raw_results(half_done: Expansion, tmp_p
     results = results_of(expansion, paper=PAPER, profile="paper", place="Table 1", conditions="Profile paper: big.")
     write_report([results], tmp_path / "once")
     write_report(read_stored(tmp_path / "once" / "results.json"), tmp_path / "twice")
-    for path in (tmp_path / "once").rglob("*.*"):
-        assert path.read_bytes() == (tmp_path / "twice" / path.relative_to(tmp_path / "once")).read_bytes(), path
+    assert_same_files(tmp_path / "once", tmp_path / "twice")
+
+
+def assert_same_files(directory: Path, other: Path) -> None:
+    for path in directory.rglob("*.*"):
+        assert path.read_bytes() == (other / path.relative_to(directory)).read_bytes(), path
+
+
+def test_a_part_of_the_columns_counts_its_own_cells(half_done: Expansion, tmp_path: Path) -> None:
+    """`Small` lacks a cell in the column that is left out."""
+    (part,) = selection([half_done.grid], None, ["50"])
+    write_report([results_of(expand(part, [f"--base_path={tmp_path / 'data'}"]))], tmp_path / "once")
+    assert "1 table, 3 of 4 cells have runs" in Page((tmp_path / "once" / "index.html").read_text()).text
+    write_report(read_stored(tmp_path / "once" / "results.json"), tmp_path / "twice")
+    assert_same_files(tmp_path / "once", tmp_path / "twice")
+
+
+def test_a_grid_that_is_named_like_a_file_of_the_report(half_done: Expansion, tmp_path: Path) -> None:
+    write_report([results_of(half_done, name="Report")], tmp_path)
+    assert sorted(path.name for path in (tmp_path / "latex").iterdir()) == ["Report-table.tex", "report.tex"]
+    assert r"\input{Report-table.tex}" in (tmp_path / "latex" / "report.tex").read_text()
 
 
 def test_results_from_before_there_were_reports_are_understood() -> None:
@@ -383,7 +424,12 @@ def test_words_are_beside_the_panels_and_within_the_figure(kind: str, buffers: i
     assert short.get_figheight() < figure.get_figheight() and short.get_figwidth() == figure.get_figwidth()
 
 
-@pytest.mark.parametrize(("rows", "seeds", "errors"), [(4, 2, " ± one standard error"), (4, 1, ""), (8, 2, "")])
+CROWDED = ", without their standard errors: there are more than 6 methods"
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "errors"), [(4, 2, " ± one standard error"), (4, 1, ""), (8, 2, CROWDED), (8, 1, "")]
+)
 def test_captions_promise_the_errors_that_are_drawn(rows: int, seeds: int, errors: str) -> None:
     results = made_up_results(rows=rows, buffers=2, seeds=seeds, tasks=2)
     looks = styles([results])
@@ -391,7 +437,7 @@ def test_captions_promise_the_errors_that_are_drawn(rows: int, seeds: int, error
     caption, draw = captions["accuracy"]
     assert caption == f"AA_t over the tasks t: mean over seeds{errors}"
     areas = [area for axes in draw(Words("")).axes for area in axes.collections if area.get_paths()]
-    assert bool(areas) == bool(errors)
+    assert bool(areas) == errors.startswith(" ±")
     caption, draw = captions["memory"]
     assert caption.endswith("mean over seeds" + (" ± one standard error" if seeds > 1 else ""))
     bars = [len(axes.containers) for axes in draw(Words("")).axes]
@@ -473,6 +519,16 @@ def test_names_of_many_rows_fit_in(columns: int) -> None:
     assert min(box.y0 for box in boxes) > 0 and max(box.y1 for box in boxes) < figure.bbox.y1
     ordered = sorted(boxes, key=lambda box: box.y0)
     assert all(below.y1 < above.y0 + 1 for below, above in pairwise(ordered))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_name_that_begins_with_an_underscore_is_shown(columns: int) -> None:
+    look = styles([made_up_results(1, 1, 1, 2)])["M0"]
+    cells = {row: Cell(1, average_accuracy=[summarise([50.0])] * 2) for row in ("_mine", "other")}
+    panels = {f"column {i}": cells for i in range(columns)}
+    figure = drawing.accuracy(panels, dict.fromkeys(cells, look), Words("title"))
+    texts = figure.legends[0].get_texts() if columns > 1 else figure.axes[0].texts
+    assert [text.get_text() for text in texts] == ["_mine", "other"]
 
 
 def test_memory_is_labelled_by_plain_numbers() -> None:

@@ -147,6 +147,35 @@ def test_the_time_left_is_that_of_like_runs_on_this_machine(half_done: Expansion
     assert "Not in it: 2 runs (not measured)." in text
 
 
+def test_the_part_that_is_done_is_of_the_tasks_that_are_run(tmp_path: Path) -> None:
+    """Tasks 2 to 4 of five, of which the third is under way."""
+    (cell,) = expanded(tmp_path, flags=DIGITS | {"start_from": 1, "stop_after": 4}, rows={"ER": {"model": "er"}}).cells
+    cell.path.mkdir(parents=True)
+    (cell.path / "metrics.jsonl").write_text('{"event":"train","task":3}\n')
+    assert status_of(cell).progress == 1 / 3
+    (cell.path / "metrics.jsonl").write_text('{"event":"train","task":2}\n')
+    assert status_of(cell).progress == 0
+
+
+def test_runs_on_the_processor_tell_nothing_about_those_on_its_gpu(
+    half_done: Expansion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = environment() | {"gpu": "A GPU"}
+    monkeypatch.setattr("utils.results.environment", lambda: here)
+    cells = {(c.row, c.column, c.seed): c for c in half_done.cells}
+    for seed, device in ((0, "cpu"), (1, "cuda:0")):
+        path = cells["ER", "50", seed].path
+        (path / "environment.json").write_text(json.dumps(here))
+        (path / "config.yaml").write_text(f"args: {{device: '{device}'}}\n")
+
+    def seconds(device: str | None) -> float:
+        estimate = Estimates(half_done.cells, device).of(cells["ER", "60", 0])
+        assert estimate is not None
+        return estimate.seconds
+
+    assert [seconds(device) for device in ("cpu", "cuda:1", None)] == [32, 62, 47]
+
+
 def test_a_probe_is_made_once_for_each_kind_of_run(half_done: Expansion, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
@@ -170,6 +199,7 @@ def test_the_reason_of_a_failure_is_its_last_line(tmp_path: Path) -> None:
     start = len("old error\n")
     assert reason_in(log, start, 1) == "no data; fetch it"
     assert reason_in(log, start, -9) == "killed by SIGKILL (out of memory?)"
+    assert reason_in(log, start, -40) == "killed by signal 40"
     assert reason_in(log, start, 0) == "ended without a summary: no data; fetch it"
     assert reason_in(log, os.path.getsize(log), 1) == "no output"
 

@@ -22,8 +22,10 @@ from experiments.cell_files import cell_directory, log_file, read_failure, write
 from experiments.cells import Cell
 from experiments.engine import Engine, threads_per_process
 from experiments.sbatch import parameters
+from experiments.slurm import _is_to_go_on
 from experiments.slurm_queue import last_words, submissions_folder, tasks_of, write_record
 from experiments.status import status
+from utils.errors import UserError
 
 HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
 NO_SLURM = why_not() if HAS_SUBMITIT else "submitit is not installed"
@@ -298,6 +300,17 @@ def test_status_of_what_is_queued_and_of_what_ended_without_a_word(
     slurm_queue._squeue.cache_clear()
     text = status([expansion])
     assert "Which of the waiting runs are queued is unknown: squeue is not found" in text and "failed: ER" not in text
+
+
+def test_a_job_asks_again_whether_it_is_to_go_on(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that does not answer at the time limit must not end the job for good."""
+    monkeypatch.setattr("experiments.slurm.PAUSES", (0.0, 0.0))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    folder = programs(squeue="echo >> asked; [ $(wc -l < asked) -ge 3 ] && echo RUNNING || exit 1")
+    assert _is_to_go_on()
+    (folder / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(UserError, match="squeue failed"):
+        _is_to_go_on()
 
 
 def test_slurms_verdict_is_a_tasks_last_word(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from wandb_helpers import keep_offline, read_sessions
 from experiments.records import METRICS, read_record
 from experiments.tables import load_table
 from experiments.wandb_labels import labelled
+from utils.parse import parse_args
 
 GRID = {
     "flags": DIGITS,
@@ -44,6 +45,12 @@ def test_what_a_grid_says_itself_stays(tmp_path: Path, monkeypatch: pytest.Monke
     own = {"wandb_group": "mine", "wandb_tags": ["first", "x" * 70]}
     (cell,) = labelled([expanded(tmp_path, flags=DIGITS | own, rows={"ER": {"model": "er"}})])
     assert labels(cell.argv) == ("mine", ["first", "x" * 64, "grid", "ER"])
+
+
+def test_a_name_like_a_flag_is_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "demo")
+    (cell,) = labelled([expanded(tmp_path, flags=DIGITS, rows={"--list": {"model": "er"}})])
+    assert parse_args(list(cell.argv)).wandb_tags == ["grid", " --list"]
 
 
 def test_without_wandb_command_lines_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

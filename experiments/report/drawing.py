@@ -92,16 +92,20 @@ def _names(figure: Any, axes: list[Any], looks: dict[str, Style]) -> None:
         return
     handles: dict[str, Any] = {}
     for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+        for line in _lines(one, looks):
+            handles.setdefault(line.get_label(), line)
     last = axes[min(PER_ROW, len(axes)) - 1].get_position()
     place = {"loc": "upper left", "bbox_to_anchor": (last.x1, last.y1 + 0.07 / figure.get_figheight())}
     figure.legend(handles.values(), handles.keys(), handlelength=2.8, fontsize=7.5, **place)
 
 
+def _lines(axes: Any, looks: dict[str, Style]) -> list[Any]:
+    """Those of rows: matplotlib itself leaves out what begins with an underscore."""
+    return [line for line in axes.get_lines() if line.get_label() in looks]
+
+
 def _at_ends(axes: Any, looks: dict[str, Style]) -> None:
-    lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
-    ends = [(next((y for y in reversed(line.get_ydata()) if y == y), None), line) for line in lines]
+    ends = [(next((y for y in reversed(line.get_ydata()) if y == y), None), line) for line in _lines(axes, looks)]
     known = sorted(((y, line) for y, line in ends if y is not None), key=lambda end: end[0])
     low, high = axes.get_ylim()
     gap = (high - low) * LINE / (axes.get_position().height * axes.figure.get_figheight())

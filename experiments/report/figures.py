@@ -94,8 +94,13 @@ def _over_tasks(panels: Panels) -> str:
     """What is drawn of the errors depends on how many lines there are."""
     filled = [cells for cells in panels.values() if any(cell.average_accuracy for cell in cells.values())]
     banded = [cells for cells in filled if drawing.with_bands(cells)]
-    errors = _errors(value for cells in banded for cell in cells.values() for value in cell.average_accuracy)
+    errors, all_errors = (
+        _errors(value for cells in of for cell in cells.values() for value in cell.average_accuracy)
+        for of in (banded, filled)
+    )
     few = f", in panels of at most {drawing.BANDS} methods" if errors and len(banded) < len(filled) else ""
+    if all_errors and not errors:
+        few = f", without their standard errors: there are more than {drawing.BANDS} methods"
     return f"AA_t over the tasks t: mean over seeds{errors}{few}"
 
 

@@ -37,7 +37,8 @@ SPECIAL = {
 }
 GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
 TILDE = "\u0303"  # combining: θ̃ is two characters
-LAST_KNOWN = "\u017f"  # letters up to here are known to every engine
+LAST_KNOWN = "\u017e"  # letters up to here are known to every engine, but for these
+UNKNOWN = "ĦħĸĿŀŉŦŧ"
 GAPS = {MISSING: r"\textit{missing}", NOT_AVAILABLE: r"\textit{not available}", UNDEFINED: "--", ABSENT: ""}
 SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 DOCUMENT = r"""\documentclass{article}
@@ -83,7 +84,7 @@ def escape(text: str) -> str:
 def _character(character: str) -> str:
     if character in SPECIAL:
         return SPECIAL[character]
-    if character <= LAST_KNOWN and character.isprintable():
+    if character <= LAST_KNOWN and character not in UNKNOWN and character.isprintable():
         return character
     capital, _, name = unicodedata.name(character, "").removeprefix("GREEK ").partition(" LETTER ")
     if capital in ("SMALL", "CAPITAL") and name.lower() in GREEK.split():

@@ -41,8 +41,9 @@ def groups(found: list[Column]) -> list[tuple[str, int]]:
 
 
 def slug(name: str) -> str:
-    """A name for files and anchors."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "table"
+    """A name for files and anchors. `report` is taken, on some disks in any case: `latex/report.tex` has all tables."""
+    found = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "table"
+    return f"{found}-table" if found.lower() == "report" else found
 
 
 def heading(grid: Grid) -> str:

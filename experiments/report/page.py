@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from experiments.cells import merged_flags
 from experiments.report.conditions import conditions
 from experiments.report.page_data import page_data
 from experiments.report.page_tables import scale_notice, section, swatch
@@ -57,8 +58,8 @@ def _title(results: Sequence[Results]) -> str:
 def _progress(results: Sequence[Results]) -> tuple[int, int]:
     """Cells with a finished run, and all cells that the grids have."""
     done = sum(len({place[:2] for place in r.records}) for r in results)
-    absent = sum(flags is None for r in results for row in r.grid.rows.values() for flags in row.columns.values())
-    return done, sum(len(r.grid.rows) * len(r.grid.columns) for r in results) - absent
+    places = [(r.grid, row, column) for r in results for row in r.grid.rows for column in r.grid.columns]
+    return done, sum(merged_flags(*place) is not None for place in places)
 
 
 def _json(data: Any) -> str:

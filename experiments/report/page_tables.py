@@ -13,6 +13,7 @@ from experiments.report.layout import Column, columns, groups
 from experiments.results import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 from experiments.statistics import Difference, Summary
 
+# From what may still come to what never will.
 GAP_CLASSES = {MISSING: "missing", NOT_AVAILABLE: "missing", UNDEFINED: "undefined", ABSENT: "absent"}
 GAP_WORDS = {ABSENT: "not in the grid"}
 BAR = 120  # units that the interval of a difference is drawn in
@@ -85,8 +86,12 @@ def _cell(results: Results, row: str, column: Column, metric: str, paper: PaperV
         note = f' <span class="gap missing">{lacking} missing</span>' if lacking else ""
         ours = f'<span class="ours"><b>{mean}</b> <span class="se">{error} {n}</span></span>{note}'
     else:
-        ours = f'<span class="gap {GAP_CLASSES[gap]}">{GAP_WORDS.get(gap, gap)}</span>'
+        ours = _gap_text(gap)
     return ours + ("" if paper is None else _paper(results, summary, paper))
+
+
+def _gap_text(gap: str) -> str:
+    return f'<span class="gap {GAP_CLASSES[gap]}">{GAP_WORDS.get(gap, gap)}</span>'
 
 
 def _paper(results: Results, summary: Summary, paper: PaperValue) -> str:
@@ -111,7 +116,11 @@ def _differences(results: Results, metric: str, table: dict[str, Any]) -> str:
     rows = []
     for name, by_column in by_name.items():
         row, against = of_row[name]
-        cells = [f'<td data-c="{i}">{_difference(d, reach)}</td>' for i, d in enumerate(by_column)]
+        gaps = [_gap(results, (row, str(against)), column, metric) for column in results.grid.columns]
+        cells = [
+            f'<td data-c="{i}">{_difference(d, reach) or gap}</td>'
+            for i, (d, gap) in enumerate(zip(by_column, gaps, strict=True))
+        ]
         shown = f"{swatch(numbers[row])}{escape(row)} <span class=against>− {escape(str(against))}</span>"
         rows.append(f'<tr data-m="{numbers[row]}"><th scope="row">{shown}</th>{"".join(cells)}</tr>')
     return _table(PAIRS.rstrip("."), columns(results.grid, metric), "Pair", rows)
@@ -124,11 +133,17 @@ def _reach(difference: Difference | None) -> float:
     return max(abs(difference.low), abs(difference.high))
 
 
+def _gap(results: Results, pair: tuple[str, str], column: str, metric: str) -> str:
+    """Why a difference has no number: what one of both rows lacks for good, or else runs."""
+    gaps = [gap for row in pair if (gap := results.gap(row, column, metric)) is not None]
+    return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=MISSING))
+
+
 def _difference(difference: Difference | None, reach: float) -> str:
-    text = difference_text(difference)
+    """Empty if it has no number."""
     if difference is None or difference.summary.mean is None:
-        return f'<span class="gap missing">{MISSING if text == UNDEFINED else text}</span>'
-    mean, _, test = text.partition(" ")
+        return ""
+    mean, _, test = difference_text(difference).partition(" ")
     bar = _interval(difference, reach)
     return f'<span class="difference"><b>{mean}</b> {bar}<span class="test">{escape(test)}</span></span>'
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.markdown import markdown, table
+from experiments.markdown import markdown, table, text
 from experiments.report.agreement import at_paper_scale
 from experiments.report.conditions import conditions
 from experiments.report.figures import FOLDER, remove_figures, shown_figures, write_figures
@@ -33,8 +33,8 @@ def write_report(results: Sequence[Results], directory: Path) -> None:
         "latex/report.tex": document(results),
     }
     texts |= {f"latex/{slug(result.grid.name)}.tex": latex(result) for result in results}
-    for name, text in texts.items():
-        atomic_write_text(directory / name, text, flag="--output")
+    for name, content in texts.items():
+        atomic_write_text(directory / name, content, flag="--output")
     write_results(results, directory)
     remove_figures(earlier - shown_figures(directory), directory)
 
@@ -44,10 +44,10 @@ def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]
     parts = [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
     for result, drawn in zip(results, figures, strict=True):
         parts += [markdown(result), *(f"![{_alternative(c)}]({FOLDER}/{name}.png)" for c, name in drawn.items())]
-    rows = [[name, text] for name, text in conditions(results).items()]
+    rows = [[name, value] for name, value in conditions(results).items()]
     return "\n\n".join([*parts, "## Conditions", table(["", ""], rows)]) + "\n"
 
 
 def _alternative(caption: str) -> str:
     """The text in place of a picture, which ends at its last bracket whatever names are in it."""
-    return re.sub(r"([\\\[\]])", r"\\\1", caption)
+    return re.sub(r"([\\\[\]])", r"\\\1", text(caption))
