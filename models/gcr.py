@@ -78,6 +78,11 @@ class Gcr(ContinualModel):
         self.past_presented = 0  # images of finished tasks, once for each time that they were shown
         self.stretches, self.stretch = 0, 2 * args.candidate_size  # task-free: finished ones, and images of the next
 
+    def load_buffer(self, buffer: Any) -> None:
+        """A coreset of another run (`--loadcheck`) comes without its weights."""
+        super().load_buffer(buffer)
+        self.weights.fill_(1)
+
     # -- a step ------------------------------------------------------------------------------------------------
 
     def observe(

@@ -23,6 +23,7 @@ from models.er import Er
 from models.sgd import Sgd
 from utils.errors import UsageError, UserError
 from utils.guard import NonFiniteError
+from utils.optimization import autocast
 from utils.parse import parse_args
 from utils.results import read_accuracy
 from utils.training import train
@@ -306,6 +307,22 @@ def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
     assert "--base_path" in done.stderr
 
 
+def test_autocast_sees_the_weights_as_they_are() -> None:
+    """Also after a step within one region, where DGC takes gradients anew; torch would have the old ones cached."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    with autocast(torch.device("cpu"), level=2):
+        before = layer(torch.ones(1))
+        with torch.no_grad():
+            layer.weight += 1
+        assert before.dtype == torch.bfloat16 and (layer(torch.ones(1)) - before).item() == pytest.approx(1, abs=0.02)
+
+
+def test_a_method_that_returns_no_loss_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sgd, "observe", lambda self, inputs, labels, not_aug_inputs: None)
+    with pytest.raises(UserError, match=r"^observe of sgd has returned nothing; it must return the loss"):
+        run(tmp_path, model="sgd")
+
+
 def test_bfloat16_is_refused_where_it_is_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.optimization.has_bfloat16", lambda device: False)
     with pytest.raises(UsageError, match=r"-O 2 needs bfloat16.*use -O 1"):
@@ -352,7 +369,9 @@ def test_no_batch_at_all_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_batch_norm_of_a_single_image_is_one_line(tmp_path: Path) -> None:
     flags = ["--backbone", "resnet18", "--num_filters", "2", "--batch_size", "1"]
-    with pytest.raises(UserError, match=r"task 1, epoch 1, step 1: use --drop_last 1 or another --batch_size"):
+    with pytest.raises(
+        UserError, match=r"single image \(task 1, epoch 1, step 1\): use --drop_last 1, another --batch_size"
+    ):
         run(tmp_path, *flags, model="sgd")
 
 

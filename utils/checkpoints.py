@@ -40,12 +40,13 @@ def save_mammoth_checkpoint(
     optimizer_st: dict[str, Any] | None = None,
     scheduler_st: dict[str, Any] | None = None,
     checkpoint_name: str | None = None,
+    state: dict[str, Any] | None = None,
 ) -> Path | None:
     """Write the trained model for others to start from (`--loadcheck`): weights, buffer, flags and results.
 
-    This is not what a run resumes from: optimizer and scheduler states are stored for the record, and nothing is
-    stored of random generators, the position in the task or the method's own attributes. With `--savecheck last`
-    only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing was due.
+    Beside these, which are Mammoth's, `state` may hold what the same run's next task needs (`utils.hand_over`). With
+    `--savecheck last` only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing was
+    due.
     """
     last = task + 1 >= end_task
     if checkpoint_name is None:
@@ -63,6 +64,7 @@ def save_mammoth_checkpoint(
             n: v for n, v in to_parsable_obj(args).items() if not n.startswith(("_", "conf_"))
         },  # no machine's name
         "results": to_parsable_obj(results),
+        "state": state,
         **_buffer_content(args, model),
     }
     plain = compact(content, "checkpoint", {})
@@ -83,7 +85,7 @@ def mammoth_load_checkpoint(
     from the stored ones are reported.
     """
     path = Path(path)
-    content = _read_hand_over(path)
+    content = read_hand_over(path)
     stored = {name: value for name, value in (content.get("args") or {}).items() if name not in NOT_INHERITED}
     if return_only_args:
         return stored
@@ -92,7 +94,7 @@ def mammoth_load_checkpoint(
     target, weights = (model, content["model"]) if "args" in content else (model.net, content)
     if args is not None:
         _report_differences(path, stored, to_parsable_obj(args))
-    fitting = _fitting_weights(path, target, weights, ignore_classifier)
+    fitting = fitting_weights(path, target, weights, ignore_classifier)
     if content.get("buffer") and "args" in content:
         _load_buffer(path, model, content)
     target.load_state_dict(fitting)
@@ -139,7 +141,7 @@ def _buffer_content(args: Namespace, model: nn.Module) -> dict[str, Any]:
     return {"buffer": buffer.serialize(), "num_seen_examples": int(buffer.num_seen_examples)}
 
 
-def _read_hand_over(path: Path) -> dict[str, Any]:
+def read_hand_over(path: Path) -> dict[str, Any]:
     remedy = "give --loadcheck a file written by --savecheck"
     if not path.is_file():
         raise UserError(f"checkpoint {path} does not exist; {remedy}")
@@ -156,7 +158,7 @@ def _read_hand_over(path: Path) -> dict[str, Any]:
     return content
 
 
-def _fitting_weights(path: Path, target: nn.Module, weights: dict[str, Tensor], ignore_classifier: bool) -> Any:
+def fitting_weights(path: Path, target: nn.Module, weights: dict[str, Tensor], ignore_classifier: bool) -> Any:
     """The weights under the names of `target`, after a check that every one is there and has its shape."""
     expected = target.state_dict()
     # DataParallel puts its own name in front of the network's parts.

@@ -67,4 +67,5 @@ def optimise(net: nn.Module, device: torch.device, level: int) -> None:
 
 
 def autocast(device: torch.device, level: int) -> AbstractContextManager:
-    return torch.autocast(device.type, dtype=torch.bfloat16) if level >= 2 else nullcontext()
+    """Without torch's cache of weights in bfloat16: a method may go on after its step, when they are others."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False) if level >= 2 else nullcontext()

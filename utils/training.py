@@ -9,7 +9,8 @@ import logging
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import ref
@@ -25,6 +26,7 @@ from utils.diagnostics import Diagnostics
 from utils.errors import START_AGAIN, UserError
 from utils.evaluate import Evaluation, evaluate_loaders
 from utils.guard import NonFiniteGuard
+from utils.hand_over import continued_state, load_weights
 from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.memory import stored_bytes
 from utils.optimization import autocast
@@ -77,6 +79,20 @@ def _is_number(value: Any) -> bool:
     return value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float | np.number)
 
 
+@contextmanager
+def _single_images_explained(position: Position) -> Iterator[None]:
+    """Of the one image that BatchNorm was given, say what it can come from."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            f"BatchNorm can't normalise a batch of a single image ({position}): use --drop_last 1, another "
+            "--batch_size or, if the memory has just one, a larger --buffer_size"
+        ) from error
+
+
 class Trainer:
     """One run from its beginning, or from its last checkpoint, to its summary."""
 
@@ -116,7 +132,7 @@ class Trainer:
             self._begin_run()
         self._schedule_checkpoint()
         try:
-            with self.guard:
+            with self.guard, _single_images_explained(self.position):
                 while self.position.task < self.end:
                     self._task()
             return self._finish()
@@ -130,12 +146,31 @@ class Trainer:
         if self.args.enable_other_metrics:
             for task in range(self.dataset.N_TASKS):
                 self.accuracies.untrained[:, task] = self._accuracy_before_training(task)
-        for _ in range(self.position.task):  # --start_from: pass over earlier tasks without training
+        if self.args.loadcheck and self.position.task:
+            self._take_over()
+        else:
+            self._pass_over_tasks()
+            if self.args.loadcheck:
+                mammoth_load_checkpoint(self.args.loadcheck, self.model)
+
+    def _take_over(self) -> None:
+        args, config = self.args, self.run_directory.config
+        state = continued_state(args.loadcheck, self.position.task, config, training=not args.inference_only)
+        if state is not None:
+            loaders = self._data_so_far()
+            self._restore_method(state)
+            del loaders
+        else:
+            load_weights(args.loadcheck, self.model)
+            self._pass_over_tasks()
+            mammoth_load_checkpoint(args.loadcheck, self.model)  # again: the hooks must not touch what is handed over
+
+    def _pass_over_tasks(self) -> None:
+        """`--start_from`: without training on them."""
+        for _ in range(self.position.task):
             self._begin_task_hooks()
             if not self.args.task_free:
                 self.model.meta_end_task(self.dataset)
-        if self.args.loadcheck:  # after the hooks of the tasks passed over: they must not touch what is handed over
-            mammoth_load_checkpoint(self.args.loadcheck, self.model)
 
     def _task(self) -> None:
         with self.timing.measure("train", self.position.task):
@@ -253,16 +288,10 @@ class Trainer:
         names = getattr(self.loader.dataset, "extra_return_fields", ())
         extra = extra | dict(zip(names, batch[3:], strict=False))
         self.guard.terms = {}
-        try:
-            with autocast(self.model.device, self.args.code_optimization):
-                result = self.model.meta_observe(*batch[:3], **extra)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise UserError(
-                f"BatchNorm can't normalise the {len(batch[1])} image of {self.position}: use --drop_last 1 or another "
-                "--batch_size"
-            ) from error
+        with autocast(self.model.device, self.args.code_optimization):
+            result = self.model.meta_observe(*batch[:3], **extra)
+        if result is None:
+            raise UserError(f"observe of {self.args.model} has returned nothing; it must return the loss of its step")
         values = dict(result) if isinstance(result, dict) else {"loss": result}
         values = {name: value for name, value in values.items() if _is_number(value)}
         values |= {name: term for name, term in self.guard.terms.items() if name not in values}
@@ -384,8 +413,16 @@ class Trainer:
             [row[~np.isnan(row)].tolist() for row in a] for a in (self.accuracies.class_il, self.accuracies.task_il)
         ]
         scheduler = self.schedule.state_dict()["own"]
+        task = self.position.task
         saved = save_mammoth_checkpoint(
-            self.position.task, self.end, self.args, self.model, rows, self.model.opt.state_dict(), scheduler
+            task,
+            self.end,
+            self.args,
+            self.model,
+            rows,
+            self.model.opt.state_dict(),
+            scheduler,
+            state={"tasks": task + 1, "config": self.run_directory.config, **self._method_state()},
         )
         say(f"Saved for --loadcheck: {saved}")
 
@@ -414,16 +451,22 @@ class Trainer:
         return {
             "hash": self.run_directory.hash,
             "position": asdict(self.position),
-            "flags": self._changed_flags(),
-            "model": self._pack_model(),
-            "schedule": self.schedule.state_dict(),
+            **self._method_state(),
             "edits": self._edits(),
             "loader": loader.state_dict() if loader is not None else None,
-            "streams": self.dataset.streams.state_dict(),
-            "global_rng": global_rng_state(),
             "metrics": self.metrics.state_dict(),
             "accuracies": self.accuracies.state_dict(),
             "timing": self.timing.state_dict(),
+        }
+
+    def _method_state(self) -> dict[str, Any]:
+        """What also another run needs to train the next task as this one would."""
+        return {
+            "flags": self._changed_flags(),
+            "model": self._pack_model(),
+            "schedule": self.schedule.state_dict(),
+            "streams": self.dataset.streams.state_dict(),
+            "global_rng": global_rng_state(),
         }
 
     def _edits(self) -> Any:
@@ -452,20 +495,12 @@ class Trainer:
         return packed
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `_state`. Random generators come last: building the rest may draw from them."""
+        """The inverse of `_state`."""
         for name, value in state["position"].items():
             setattr(self.position, name, value)
-        loaders = []  # held until the model is restored, which may have held them
-        for _ in range(self.position.task + self.position.in_task):
-            self._next_data()
-            loaders.append(self.dataset.train_loader)
+        loaders = self._data_so_far()
         if state["edits"] is not None:
             self.loader.dataset.redo(state["edits"])
-        if state["schedule"]["own"] is not None:
-            self.schedule.begin(self._steps_per_epoch())
-        vars(self.args).update(state["flags"])
-        unpack(self.model, state["model"], self._belongings())
-        self.schedule.load_state_dict(state["schedule"])
         if state["loader"] is not None:
             # At the end of an epoch there is nothing to go on with: the next one draws its own permutation.
             inside = self.position.in_epoch and self.position.epoch_step < self._steps_per_epoch()
@@ -473,5 +508,23 @@ class Trainer:
         self.accuracies.load_state_dict(state["accuracies"])
         self.timing.load_state_dict(state["timing"])
         self.metrics.load_state_dict(state["metrics"])
+        self._restore_method(state)
+        del loaders
+
+    def _data_so_far(self) -> list[Any]:
+        """The loaders of all tasks begun, to be held until the model is restored, which may have held them."""
+        loaders = []
+        for _ in range(self.position.task + self.position.in_task):
+            self._next_data()
+            loaders.append(self.dataset.train_loader)
+        return loaders
+
+    def _restore_method(self, state: dict[str, Any]) -> None:
+        """The inverse of `_method_state`. Random generators come last: building the rest may draw from them."""
+        if state["schedule"]["own"] is not None:
+            self.schedule.begin(self._steps_per_epoch())
+        vars(self.args).update(state["flags"])
+        unpack(self.model, state["model"], self._belongings())
+        self.schedule.load_state_dict(state["schedule"])
         self.dataset.streams.load_state_dict(state["streams"])
         set_global_rng_state(state["global_rng"])
