@@ -10,7 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from utils.errors import UserError
+from utils.errors import UserError, outside_reason
 from utils.parse import parse_args
 from utils.status import discard_stdout, say
 
@@ -73,6 +73,7 @@ def run(argv: list[str] | None = None) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The command line; exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n and resumable."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # paths may be no valid UTF-8
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
         run(argv)
@@ -81,6 +82,11 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:  # `… --list | head`
         discard_stdout()
+    except Exception as error:
+        if (line := outside_reason(error)) is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:  # before training began; from then on a signal stops at a step boundary
         sys.exit(130)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Keys of a dataset YAML that describe the dataset itself; every other key is a default for a flag.
 FIELDS = ("SETTING", "N_CLASSES_PER_TASK", "N_TASKS", "SIZE", "N_CLASSES", "AVAIL_SCHEDS", "MEAN", "STD")
 
+SETTINGS = ("class-il", "task-il", "domain-il", "general-continual", "biased-class-il")
+
 # Keys of a dataset YAML that datasets with loaders of their own take: lists of torchvision's transforms.
 TRANSFORMS = ("TRANSFORM", "TEST_TRANSFORM")
 
@@ -75,11 +77,17 @@ def _field(path: Path, key: str, value: Any) -> Any:
     """A field in the form that the classes have it; sizes and statistics are tuples there."""
     if key in TRANSFORMS:
         return value
-    kinds: dict[str, Any] = {"SETTING": str, "N_TASKS": int, "N_CLASSES": int, "SIZE": list, "MEAN": list, "STD": list}
-    kinds |= {"AVAIL_SCHEDS": list, "N_CLASSES_PER_TASK": (int, list)}
-    numbers = value if isinstance(value, list) and key != "AVAIL_SCHEDS" else []
-    wrong = not isinstance(value, kinds[key]) or isinstance(value, bool)
-    if wrong or not all(isinstance(item, int | float) and item > 0 for item in numbers):
+    items = value if isinstance(value, list) else [value]
+    whole = all(type(item) is int and item > 0 for item in items)
+    fits = {
+        "SETTING": value in SETTINGS,
+        "N_TASKS": whole and items == [value],
+        "N_CLASSES": whole and items == [value],
+        "N_CLASSES_PER_TASK": whole,
+        "SIZE": whole and items == value and len(items) == 2,
+        "AVAIL_SCHEDS": items == value,
+    }
+    if not fits.get(key, items == value and all(type(item) in (int, float) and item > 0 for item in items)):
         raise UsageError(f"{path}: {key}: {value!r} is not what this field takes; see the dataset's class for its form")
     return tuple(value) if key in ("SIZE", "MEAN", "STD") else value
 
@@ -97,6 +105,9 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
         return _with_own_loaders(cls, fields, flags, file)
     for key in fields.keys() & set(TRANSFORMS):
         raise UsageError(f"{file}: {key}: {args.dataset} takes no transforms, only its class's CROP_PADDING and so on")
+    for key in fields.keys() & {"MEAN", "STD"}:
+        if len(fields[key]) != cls.CHANNELS:
+            raise UsageError(f"{file}: {key}: {list(fields[key])} must be {cls.CHANNELS} numbers, one per channel")
     return type(cls.__name__, (cls,), fields) if fields else cls
 
 

@@ -9,8 +9,10 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import torch
 
 import datasets
+import main
 import models
 import utils.parse
 from utils.errors import UsageError, UserError
@@ -91,6 +93,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--resume", "nowhere"], ["nowhere", "config.yaml"]),
         (["--mlp_hidden_size", "0"], ["--mlp_hidden_size", "at least 1"]),
         (["--seed", "-1"], ["--seed", "at least 0"]),
+        (["--minibatch_size", "1" + 20 * "0"], ["--minibatch_size", "less than 9223372036854775808"]),
         (["--resume", ""], ["--resume", "empty"]),
         (["--dataset", ""], ["--dataset", "empty"]),
     ],
@@ -224,11 +227,49 @@ def test_yaml_errors_name_file_and_key(
     assert all(word in message for word in words), message
 
 
-@pytest.mark.parametrize("content", ["N_TASKS: abc", "MEAN: foo", "SIZE: [16, x]", "3: 4", "N_CLASSES: true"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("N_TASKS: abc", "N_TASKS: 0", "N_TASKS: [5]", "N_CLASSES: true", "N_CLASSES_PER_TASK: 2.5", "3: 4"),
+        *("MEAN: foo", "MEAN: [0.1, 0.2]", "STD: [0]", "SIZE: [16, x]", "SIZE: [8]", "SETTING: foo"),
+    ],
+)
 def test_dataset_yaml_errors_name_the_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd.yaml").write_text(content)
     monkeypatch.setattr(datasets, "_config_folder", lambda dataset: tmp_path)
     assert "odd.yaml" in refusal("--dataset_config", "odd")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/x/y.yaml"),
+            "/x/y.yaml: Permission denied; restore the file or its",
+        ),
+        (MemoryError("Unable to\nallocate 7 PiB"), "out of memory (Unable to allocate 7 PiB); use a smaller --batch"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "out of memory (CUDA out of memory.); use a smaller --batch"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "out of memory (DefaultCPUAllocator"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_machine_refuses_is_one_line(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def refused(argv: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "run", refused)
+    with pytest.raises(SystemExit) as exit:
+        main.main([])
+    message = capsys.readouterr().err
+    assert exit.value.code == 1 and message.startswith(f"error: {line}") and message.count("\n") == 1
+
+
+def test_an_error_of_the_code_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "run", lambda argv: [][0])
+    with pytest.raises(IndexError):
+        main.main([])
 
 
 BROKEN = {

@@ -129,6 +129,7 @@ def number(
             word = "a whole number" if kind is int else "a number"
             raise argparse.ArgumentTypeError(f"{text!r} is not {word}") from None
         bounds = [
+            (kind is not int or abs(value) < 2**63, f"less than {2**63}"),
             (low is None or value >= (low or 0), f"at least {low}"),
             (high is None or value <= (high or 0), f"at most {high}"),
             (above is None or value > (above or 0), f"greater than {above}"),

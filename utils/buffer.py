@@ -55,7 +55,7 @@ class Buffer:
     a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and
     are handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
 
-    `write_mask`, a bool tensor of no dimension on the buffer's device, protects the content without waiting
+    `write_mask`, a bool tensor of no dimension, protects the content without waiting
     for the device: while it is False, `add_data` draws and counts but leaves the rows as they are. The run
     must then be aborted, because slots that were still free stay blank.
     """
@@ -256,7 +256,8 @@ class Buffer:
             value = _as_image_dtype(value, self.image_dtype)
         value = value.to(device=self.device, dtype=field.dtype)
         if self.write_mask is not None:
-            value = torch.where(self.write_mask, value, _select_rows(field, slots))
+            # A buffer in host memory (Mammoth's default) has to wait for the device here, as for the value itself.
+            value = torch.where(self.write_mask.to(self.device), value, _select_rows(field, slots))
         field.index_copy_(0, slots, value)
 
     def empty(self) -> None:
@@ -301,7 +302,7 @@ class Buffer:
         batch += [getattr(self, name).index_select(0, index) for name in self.used_attributes[1:]]
         if device is None:
             return tuple(batch)
-        return tuple(field.to(device, non_blocking=True) for field in batch)
+        return tuple(to_device(field, torch.device(device)) for field in batch)
 
     def _require_data(self) -> None:
         if self.is_empty():

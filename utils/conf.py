@@ -57,7 +57,7 @@ def _choose_device(wanted: str | None, flag: str) -> torch.device:
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(kind)
     ids = wanted.replace(" ", "").split(",")
-    if all(part.isdigit() for part in ids):
+    if all(part.isdecimal() for part in ids):
         return _freest_gpu([int(part) for part in ids], f"{flag} {wanted}")
     try:
         device = torch.device(wanted)

@@ -18,6 +18,17 @@ class UsageError(UserError):
     exit_code = 2
 
 
+def outside_reason(error: Exception) -> str | None:
+    """One line for what the machine refused, wherever that was; None for an error of the code."""
+    text = " ".join(str(error).split())
+    refused = any(words in text for words in ("can't allocate memory", "Storage size calculation overflowed"))
+    if refused or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
+        return f"out of memory ({text[:200]}); use a smaller --batch_size, --buffer_size or network"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; restore the file or its permissions"
+    return None
+
+
 # The remedy for a run that can't go on. Not every run has its seed in its command, and --resume excludes --overwrite.
 START_AGAIN = "--overwrite 1 with the run's own command and seed, without --resume, starts again"
 LIKENESS = 0.65  # less is no misspelling: `sdg` is near to `sgd`, but `--buffer_size` not to `--batch_size`

@@ -15,6 +15,7 @@ import torch
 from torch.nn.utils import get_total_norm
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from utils.augmentations import to_device
 from utils.errors import UserError
 
 
@@ -87,7 +88,8 @@ class NonFiniteGuard:
 
     def _mask(self, optimizer: Any, gradients: list[torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         """Make this step a no-op if a value is not finite, without asking the host."""
-        finite = {name: torch.isfinite(value) for name, value in values.items()}
+        # A term may be a constant on the host.
+        finite = {name: to_device(torch.isfinite(value), self.model.device) for name, value in values.items()}
         good = torch.stack(list(finite.values())).all()
         for name, is_finite in finite.items():
             self._culprits[name] = self._culprits.get(name, torch.zeros_like(is_finite)) | ~is_finite

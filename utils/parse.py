@@ -351,6 +351,13 @@ def _check_by_model(args: Namespace) -> None:
     """What only the model knows about its flags."""
     model = models.get_model_class(args)
     args.takes_unlabelled = "cssl" in getattr(model, "COMPATIBILITY", ())
+    if args.takes_unlabelled and min(args.label_perc, args.label_perc_by_class) < 1:
+        for flag in ("dgc", "dgc_diagnostics"):
+            if getattr(args, flag, 0):
+                raise UsageError(
+                    f"--{flag} {int(getattr(args, flag))} needs the gradient of all training images, and --label_perc "
+                    "or --label_perc_by_class leaves some without a label; leave one of the two out"
+                )
     check = getattr(model, "check_args", None)
     try:
         if check is not None:

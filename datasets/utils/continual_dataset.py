@@ -184,7 +184,8 @@ class ContinualDataset:
         images = self._task_images().to(self.args.device, transform.memory_format)
         images.transform = transform
         if self._splits.true_labels is not None:
-            images.add_extra_return_field("true_labels", self._splits.true_labels)
+            true = self._splits.true_labels.index_select(0, images.indexes)
+            images.add_extra_return_field("true_labels", true.to(self.args.device))
         self.train_loader = TaskLoader(
             images,
             self.args.batch_size,

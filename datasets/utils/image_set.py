@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.transforms.functional import to_pil_image
 
 from utils.array_tensor import ArrayTensor
-from utils.augmentations import apply_transform, is_batched, to_unit_float
+from utils.augmentations import apply_transform, is_batched, to_device, to_unit_float
 from utils.state import saved_by_attributes
 
 
@@ -126,7 +126,8 @@ class ImageSet:
         if len(labels):
             self.append(images, labels)
         for name, values in edits["fields"].items():
-            setattr(self, name, values)
+            device = getattr(getattr(self, name, None), "device", values.device)  # where it was attached, if it was
+            setattr(self, name, values.to(device))
         self.extra_return_fields = tuple(edits["fields"])
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -143,9 +144,14 @@ class ImageSet:
         return _take(self._targets, rows)
 
     def extra(self, rows: Any) -> tuple[Any, ...]:
-        """The fields that methods have attached. One as long as the whole training set goes by the numbers there."""
+        """The fields that methods have attached, on the images' device: one that lies there costs no waiting for it.
+
+        One as long as the whole training set goes by the numbers there.
+        """
         fields = [_as_tensor(getattr(self, name)) for name in self.extra_return_fields]
-        return tuple(_take(field, rows if len(field) == len(self) else self.indexes[rows]) for field in fields)
+        numbers = [rows if len(field) == len(self) else _take(self.indexes, rows) for field in fields]
+        taken = (_take(field, number) for field, number in zip(fields, numbers, strict=True))
+        return tuple(to_device(values, self._data.device) for values in taken)
 
     def __getitem__(self, i: int) -> tuple[Any, ...]:
         """One item in Mammoth's form: (transformed image, label, image in [0, 1], *extra). For code that wants single
