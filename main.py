@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import Namespace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ def run(argv: list[str] | None = None) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The command line; exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n and resumable."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # paths may be no valid UTF-8
+    if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
         run(argv)
