@@ -88,8 +88,9 @@ class NonFiniteGuard:
 
     def _mask(self, optimizer: Any, gradients: list[torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         """Make this step a no-op if a value is not finite, without asking the host."""
-        # A term may be a constant on the host.
-        finite = {name: to_device(torch.isfinite(value), self.model.device) for name, value in values.items()}
+        device = values["gradient norm"].device
+        # A loss term may be a constant on the host.
+        finite = {name: to_device(torch.isfinite(value), device) for name, value in values.items()}
         good = torch.stack(list(finite.values())).all()
         for name, is_finite in finite.items():
             self._culprits[name] = self._culprits.get(name, torch.zeros_like(is_finite)) | ~is_finite
