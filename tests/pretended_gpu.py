@@ -26,6 +26,11 @@ WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "uniqu
 WAITING |= {"is_nonzero", "bincount", "repeat_interleave"}
 
 
+def _is_ours(file: Path) -> bool:
+    """Of the project, but neither this file nor an environment's that lies in the project's folder."""
+    return ROOT in file.parents and "site-packages" not in file.parts and file.name != Path(__file__).name
+
+
 class Waits:
     """Counts by place in the project's code, while a step is made."""
 
@@ -35,10 +40,9 @@ class Waits:
 
     def note(self, what: str) -> None:
         if self.in_step:
-            frames = [
-                f for f in traceback.extract_stack() if f.filename.startswith(str(ROOT)) and f.filename != __file__
-            ]
-            self.counts[f"{what} at {Path(frames[-1].filename).relative_to(ROOT)}: {frames[-1].line}"] += 1
+            places = [(Path(frame.filename), frame.line) for frame in traceback.extract_stack()]
+            file, line = [(file, line) for file, line in places if _is_ours(file)][-1]
+            self.counts[f"{what} at {file.relative_to(ROOT)}: {line}"] += 1
 
 
 waits = Waits()
@@ -140,6 +144,13 @@ def pretend() -> None:
     replace(torch.cuda, _lazy_init=lambda: None)
     torch._C._ensureCUDADeviceGuardSet()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
+    move = torch.nn.Module.to
+
+    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:  # a network that is there keeps its parameters
+        there = all(isinstance(parameter, PretendedTensor) for parameter in self.parameters())
+        return self if there else move(self, *args, **kwargs)
+
+    replace(torch.nn.Module, to=moved)
     replace(utils.conf, get_device=lambda *_, **__: CUDA)
     replace(ImageSet, data=property(lambda self: self._data), targets=property(lambda self: self._targets))
     replace(utils.training.Trainer, _pack_model=lambda self: {})

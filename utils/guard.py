@@ -88,8 +88,8 @@ class NonFiniteGuard:
 
     def _mask(self, optimizer: Any, gradients: list[torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         """Make this step a no-op if a value is not finite, without asking the host."""
-        device = values["gradient norm"].device
-        # A loss term may be a constant on the host.
+        device = optimizer.param_groups[0]["params"][0].device
+        # A loss term may be a constant on the host, and so is the norm of no gradients.
         finite = {name: to_device(torch.isfinite(value), device) for name, value in values.items()}
         good = torch.stack(list(finite.values())).all()
         for name, is_finite in finite.items():
