@@ -11,9 +11,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from utils.errors import UserError, outside_reason
+from utils.command_line import one_line_failures
 from utils.parse import parse_args
-from utils.status import discard_stdout, say
+from utils.status import say
 
 __all__ = ["initialize", "main", "parse_args"]
 
@@ -77,20 +77,8 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    try:
+    with one_line_failures():  # Ctrl-C is one before training; from then on it stops at a step boundary
         run(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:  # `… --list | head`
-        discard_stdout()
-    except Exception as error:
-        if (line := outside_reason(error)) is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:  # before training began; from then on a signal stops at a step boundary
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -30,10 +30,11 @@ from experiments.records import read_json
 from experiments.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
-from utils.errors import UsageError, UserError, outside_reason
+from utils.command_line import one_line_failures
+from utils.errors import UsageError
 from utils.files import atomic_write_text, results_flag
 from utils.registry import ROOT
-from utils.status import discard_stdout, say
+from utils.status import say
 
 WATCH_SECONDS = 5
 PLACES = ("base_path", "results_path")
@@ -276,23 +277,11 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 128 + n stopped by signal n."""
     logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
-    try:
+    with one_line_failures():
         args = parser().parse_args(argv)
         if args.command is None:
             raise UsageError(f"a command is missing: one of {', '.join(COMMANDS)}; --help says what they do")
         sys.exit(COMMANDS[args.command](args))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:  # `… list | head`
-        discard_stdout()
-    except Exception as error:
-        if (line := outside_reason(error)) is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -91,10 +91,9 @@ def mammoth_load_checkpoint(
         return stored
     if model is None:
         raise ValueError("a model is needed to load weights into")
-    target, weights = (model, content["model"]) if "args" in content else (model.net, content)
     if args is not None:
         _report_differences(path, stored, to_parsable_obj(args))
-    fitting = fitting_weights(path, target, weights, ignore_classifier)
+    target, fitting = fitting_weights(path, model, content, ignore_classifier)
     if content.get("buffer") and "args" in content:
         _load_buffer(path, model, content)
     target.load_state_dict(fitting)
@@ -158,8 +157,9 @@ def read_hand_over(path: Path) -> dict[str, Any]:
     return content
 
 
-def fitting_weights(path: Path, target: nn.Module, weights: dict[str, Tensor], ignore_classifier: bool) -> Any:
-    """The weights under the names of `target`, after a check that every one is there and has its shape."""
+def fitting_weights(path: Path, model: Any, content: dict[str, Any], ignore_classifier: bool = False) -> Any:
+    """(module that a file's weights are of, these under its names), if every one is there and has its shape."""
+    target, weights = (model, content["model"]) if "args" in content else (model.net, content)
     expected = target.state_dict()
     # DataParallel puts its own name in front of the network's parts.
     found = {re.sub(r"(^|\.)module\.", r"\1", name): weight for name, weight in weights.items()}
@@ -173,7 +173,7 @@ def fitting_weights(path: Path, target: nn.Module, weights: dict[str, Tensor], i
                 f"checkpoint {path} does not fit this model: {name} is {shapes[0]} in the file and {shapes[1]} here; "
                 "use the --model, --backbone and --dataset that it was made with"
             )
-    return found
+    return target, found
 
 
 def _load_buffer(path: Path, model: Any, content: dict[str, Any]) -> None:

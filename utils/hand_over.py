@@ -42,10 +42,8 @@ def continued_state(path: str, start_from: int, config: dict[str, Any], training
 
 def load_weights(path: str, model: Any) -> None:
     """Give the hooks of the tasks passed over the trained network, unless it gets its final form only by them."""
-    content = read_hand_over(Path(path))
-    target, weights = (model, content["model"]) if "args" in content else (model.net, content)
     try:
-        fitting = fitting_weights(Path(path), target, weights, ignore_classifier=False)
+        target, fitting = fitting_weights(Path(path), model, read_hand_over(Path(path)))
     except UserError:
         return  # if it does not fit afterwards either, that is said then
     target.load_state_dict(fitting)
