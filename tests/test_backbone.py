@@ -10,7 +10,7 @@ from torch import nn
 
 from backbone.mammoth_backbone import MammothBackbone, num_flat_features, xavier
 from backbone.MNISTMLP import MNISTMLP, mnistmlp
-from backbone.ResNetBlock import ResNet, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBlock import Projection, ResNet, reduced_resnet18, resnet18, resnet34
 
 
 def count(net: nn.Module) -> int:
@@ -214,3 +214,19 @@ def test_xavier_and_num_flat_features():
     assert (layer.bias == 0).all()
     assert layer.weight.abs().max() <= math.sqrt(6 / 50)
     assert layer.weight.abs().max() > 0.9 * math.sqrt(6 / 50)
+
+
+@pytest.mark.parametrize("planes", [3, 4, 8, 16])
+def test_a_shortcut_is_the_strided_convolution_in_every_memory_format(planes: int) -> None:
+    """Many times: what it guards against shows as damage to the heap, not as a wrong number."""
+    torch.manual_seed(0)
+    shortcut, x = Projection(planes, 2 * planes, 2).double(), torch.randn(8, planes, 8, 8, dtype=torch.float64)
+    planar = x.clone().requires_grad_()
+    plain = torch.nn.functional.conv2d(planar, shortcut.weight, stride=2)
+    expected = torch.autograd.grad(plain.square().sum(), [planar, shortcut.weight])
+    shortcut, x = shortcut.float(), x.float().contiguous(memory_format=torch.channels_last).requires_grad_()
+    for _ in range(200):
+        out = shortcut(x)
+        found = torch.autograd.grad(out.square().sum(), [x, shortcut.weight])
+    assert torch.allclose(out.double(), plain, atol=1e-5)
+    assert all(torch.allclose(f.double(), e, rtol=1e-4, atol=1e-4) for f, e in zip(found, expected, strict=True))
