@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from models.utils.continual_model import ContinualModel
 from models.utils.rehearsal import (
+    ReplayModel,
     add_replay_args,
+    add_replay_weight,
     add_stored_weights,
     check_replay_args,
     compute_logits,
-    make_buffer,
     offer_task,
 )
 from utils.args import ArgumentParser
@@ -23,12 +23,13 @@ from utils.modes import network_mode
 CHUNK = 256  # images per forward pass when the logits of a whole task are computed
 
 
-class Derpp(ContinualModel):
+class Derpp(ReplayModel):
     """Dark Experience Replay ++ (Buzzega et al. 2020): rehearsal of labels and of earlier logits.
 
         L = CE(f(B)) + α · mean (f(R₁) − z)² + β · CE(f(R₂))
 
-    z are the logits stored with R₁; the mean is over images and classes. R₁ and R₂ are independent draws.
+    z are the logits stored with R₁; the mean is over images and classes. R₁ and R₂ are independent draws. With
+    `--replay_weight tasks` the first term weighs 1/t and both others (t−1)/t.
     """
 
     NAME = "derpp"
@@ -37,16 +38,13 @@ class Derpp(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_replay_args(parser)
+        add_replay_weight(parser)
         add_stored_weights(parser)
         return parser
 
     @classmethod
     def check_args(cls, args: Any) -> None:
         check_replay_args(args)
-
-    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = make_buffer(args, self.device, self.dataset)
 
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
@@ -56,25 +54,24 @@ class Derpp(ContinualModel):
         outputs = self.net(inputs)
         loss_ce = self.loss(outputs, labels)
         loss_mse = loss_replay = torch.zeros((), device=self.device)
+        v, w = self.task_weights()
         if not self.buffer.is_empty():
             draw = partial(self.buffer.get_data, self.args.minibatch_size, transform=self.transform, device=self.device)
             replayed, _, stored_logits = draw()
             loss_mse = F.mse_loss(self.net(replayed), stored_logits)
             replayed, replayed_labels, _ = draw()
             loss_replay = self.loss(self.net(replayed), replayed_labels)
-        loss = loss_ce + self.args.alpha * loss_mse + self.args.beta * loss_replay
+        loss = v * loss_ce + w * self.args.alpha * loss_mse + w * self.args.beta * loss_replay
         loss.backward()
         self.opt.step()
-        if self.args.buffer_fill == "stream":
-            self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=outputs.detach())
+        self.store(examples=not_aug_inputs, labels=labels, logits=outputs.detach())
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_mse": loss_mse, "loss_replay": loss_replay}
         return {name: term.detach() for name, term in terms.items()}
 
-    def end_task(self, dataset: Any) -> None:
-        """`--buffer_fill task_end`: the logits are those of the final parameters, for the images as they are tested."""
-        if self.args.buffer_fill == "task_end":
-            with network_mode(self.net, training=False):
-                offer_task(self.buffer, dataset, self._logits_of)
+    def store_task(self, dataset: Any) -> None:
+        """The logits are those of the final parameters, for the images as they are tested."""
+        with network_mode(self.net, training=False):
+            offer_task(self.buffer, dataset, self._logits_of)
 
     def _logits_of(self, images: torch.Tensor) -> torch.Tensor:
         return compute_logits(self.net, images, getattr(self, "normalization_transform", None), CHUNK)

@@ -12,6 +12,7 @@ class DgcDerpp(DgcMixin, Derpp):
     NAME = "dgc_derpp"
     COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
     DGC_DRAW = 1  # the first draw is for the stored logits
+    DGC_JOINED = False
 
-    def dgc_weight(self, stream: int, replayed: int) -> float:
-        return self.args.beta
+    def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
+        return self.dgc_separate_weights(self.args.beta)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
-from models.utils.dgc_mixin import Batch, Vector, accumulate
+from models.utils.dgc_estimators import Pass, Term, Vector, accumulate, mean_gradient
 from models.utils.rehearsal import make_buffer, offer_task, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import apply_transform, to_device
 from utils.batch_norm import bn_track_stats
-from utils.modes import network_mode
 
+Batch = tuple[Tensor, Tensor]  # images and labels
 Parts = list[tuple[float, Batch]]  # batches and their weights
 
 
@@ -141,16 +141,11 @@ class Ssvrg(ContinualModel):
 
     def _mean_gradient(self, batches: Iterable[Batch]) -> Vector:
         """G(D;θ̃) from batches of a set; the live network stands for θ̃, which it equals now."""
-        parameters = {name: p for name, p in self.net.named_parameters() if p.requires_grad}
-        total, count = {name: torch.zeros_like(p) for name, p in parameters.items()}, 0
-        with network_mode(self.net, training=self.args.ssvrg_full == "train"), bn_track_stats(self.net, False):
-            for images, labels in batches:
-                loss = self.loss(self.net(images), labels)
-                found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
-                torch._foreach_add_(list(total.values()), found, alpha=len(labels))
-                count += len(labels)
-        torch._foreach_div_(list(total.values()), count)
-        return total
+        training = self.args.ssvrg_full == "train"
+        passes = (Pass(images, (Term(labels),), training) for images, labels in batches)
+        return mean_gradient(
+            self.net, self.loss, passes, [n for n, p in self.net.named_parameters() if p.requires_grad]
+        )
 
     def _task_batches(self) -> Iterator[Batch]:
         task = training_set(self.dataset)

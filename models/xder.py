@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.utils.balanced_memory import draw_balanced, keep_first_of_each, require_own_classes
-from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import add_stored_weights, compute_logits, make_buffer
+from models.utils.rehearsal import ReplayModel, add_replay_weight, add_stored_weights, compute_logits
 from models.utils.xder_losses import future_constraint, graft, past_constraint
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import to_device
@@ -31,13 +30,15 @@ class Replay(NamedTuple):
     fresh: Tensor  # not in the batch drawn before
 
 
-class XDer(ContinualModel):
+class XDer(ReplayModel):
     """eXtended DER (Boschini et al. 2022), with the contrastive loss on future heads.
 
     Head k is the logits of task k's classes; P classes are past, t is the current task.
 
         L = CE(head_t(B)) + α · mean (f(R₁) − z)² + β · CE(f(R₂) on the P past outputs)
             + λ · L_contrast + η · (L_past + L_future)
+
+    With `--replay_weight tasks` the first term weighs 1/t, those of R₁ and R₂ (t−1)/t.
     """
 
     NAME = "xder"
@@ -46,6 +47,7 @@ class XDer(ContinualModel):
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_rehearsal_args(parser)
+        add_replay_weight(parser)
         add_stored_weights(parser)
         weight, add = number(float, 0), parser.add_argument
         add("--gamma", type=number(float, 0, 1), default=0.85, help="grafted logits: fraction of the true class's, γ")
@@ -63,7 +65,6 @@ class XDer(ContinualModel):
         super().__init__(backbone, loss, args, transform, dataset)
         require_own_classes(self)
         data, streams = self.dataset, self.dataset.streams
-        self.buffer = make_buffer(args, self.device, data)
         mean, std = data.MEAN or (0.0,) * data.CHANNELS, data.STD or (1.0,) * data.CHANNELS
         self.strong_views = StrongViews(data.SIZE, mean, std, streams["strong_views"])
         self.supervised_contrast = SupConLoss(args.simclr_temp, base_temperature=args.simclr_temp)
@@ -100,7 +101,8 @@ class XDer(ContinualModel):
             loss_future = self._future_constraint(outputs, labels, replays)
         if self.n_remaining_classes and args.lambd:
             loss_contrast = self._contrast_future_heads(not_aug_inputs, labels)
-        loss = loss_stream + args.alpha * loss_mse + args.beta * loss_replay
+        v, w = self.task_weights()
+        loss = v * loss_stream + w * args.alpha * loss_mse + w * args.beta * loss_replay
         loss = loss + args.lambd * loss_contrast + args.eta * (loss_past + loss_future)
         loss.backward()
         self.opt.step()
@@ -166,6 +168,7 @@ class XDer(ContinualModel):
             self._add_task(dataset.train_loader.dataset)
             if self.n_past_classes:
                 self._renew_past_tasks()
+        self.count_task(dataset)
 
     def _add_task(self, images: Any) -> None:
         """Give all free slots to the new classes. Their past logits stay below γ times the true one."""

@@ -128,7 +128,7 @@ def set_weights(model: Any, theta: Array) -> None:
 
 def calibrated(model: Any) -> Array:
     """Γ'."""
-    return model._dgc_gamma["linear.weight"].numpy().copy()
+    return model.dgc.gamma["linear.weight"].numpy().copy()
 
 
 # -- numpy ------------------------------------------------------------------------------------------------------------

@@ -1,79 +1,77 @@
-"""DGC on a network that grows: against the equations, carried from task to task, and what it must leave alone."""
+"""DGC on a network that grows: against the equations, from task to task, and what it must leave alone."""
 
 from __future__ import annotations
 
 import copy
 import json
-from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dgc_reference import DGC, ESTIMATORS, FLAGS, Batch, Closed, DoubleResNet, Released, Sampled, State
+from dgc_helpers import (
+    DGC,
+    ESTIMATORS,
+    EXACT,
+    FLAGS,
+    STEPS,
+    ClosedComparison,
+    ReleasedComparison,
+    SampledComparison,
+    begun,
+    build,
+    flat,
+    state,
+)
 from helpers import RESULT_FILES, assert_same_run, run
-from method_helpers import Killed, kill_at
+from method_helpers import RESNET, Killed, kill_at
 from torch import Tensor
 
 import models.dgc_dynamic_er as module
-from main import initialize
-from models.dgc_dynamic_er import DgcDynamicEr, past_images
-from models.utils.dgc_mixin import gradient
+from models.dgc_dynamic_er import DgcDynamicEr
+from models.utils.dgc_reference import Batch, Closed, Released, Sampled, State
 from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.state import uncapturable
 from utils.training import train
 
-RESNET = ["--backbone", "resnet18", "--num_filters", "2"]
-
-
-def build(tmp_path: Path, *flags: str, double: bool = False) -> tuple[Any, Any, Namespace]:
-    line = ["--model", "dgc_dynamic_er", "--seed", "0", "--base_path", str(tmp_path), *FLAGS, *RESNET, *DGC, *flags]
-    model, dataset, args = initialize(parse_args(line))
-    if double:
-        model.net.extractors[0].__class__ = DoubleResNet
-        model.net.double()
-    return model, dataset, args
-
-
-def state(net: Any) -> State:
-    return {name: value.clone() for name, value in net.state_dict().items()}
+pytestmark = pytest.mark.numeric
 
 
 # -- against the equations -------------------------------------------------------------------------------------------
 
 
 class Growing:
-    """Makes a twin grow: its vectors are [newest extractor, rows of the head, biases], in one piece."""
+    """Makes a twin grow: what it knew about old rows × old columns of the head stays, all else is unknown."""
 
     net: Any
 
     def g(self, batch: Batch, theta: State) -> Tensor:
         self.net.load_state_dict({name: value.double() for name, value in theta.items()})
-        self.net.eval()
-        self.net.zero_grad()
-        F.cross_entropy(self.net(batch[0].double()), batch[1]).backward()
-        head = self.net.classifier
-        parts = [*self.net.extractors[-1].parameters(), head.weight, head.bias]
-        return torch.cat([p.grad.reshape(-1) for p in parts])
+        self.net.train(batch.training)
+        outputs = self.net(batch.images.double())[batch.rows, batch.columns]
+        learning = {n: p for n, p in self.net.named_parameters() if p.requires_grad and not n.startswith("auxiliary.")}
+        found = torch.autograd.grad(F.cross_entropy(outputs, batch.labels), list(learning.values()))
+        gradients = dict(zip(learning, found, strict=True))
+        return torch.cat([gradients.get(n, torch.zeros_like(p)).reshape(-1) for n, p in self.net.named_parameters()])
 
     def grow(self, net: Any) -> None:
-        self.net, old = copy.deepcopy(net).double(), self.net.classifier
-        for name in ("gamma", "record"):
-            if isinstance(getattr(self, name, None), Tensor):
-                setattr(self, name, self.carried(getattr(self, name), old.out_features, old.in_features))
+        self.old, self.net = self.net, copy.deepcopy(net).double()
 
-    def carried(self, vector: Tensor, outputs: int, inputs: int) -> Tensor:
-        head = self.net.classifier
-        body = vector[: len(vector) - outputs * inputs - outputs]
-        weight, bias = torch.zeros_like(head.weight), torch.zeros_like(head.bias)
-        for row in range(outputs):
-            bias[row] = vector[len(body) + outputs * inputs + row]
-            for column in range(inputs):
-                weight[row, column] = vector[len(body) + row * inputs + column]
-        return torch.cat([body, weight.reshape(-1), bias]).detach()
+    def carried(self, vector: Any) -> Tensor:
+        """A vector of the old network as one of the new."""
+        parts, start = {}, 0
+        for name, p in self.old.named_parameters():
+            parts[name] = vector[start : start + p.numel()].view(p.shape)
+            start += p.numel()
+        new = {name: torch.zeros_like(p) for name, p in self.net.named_parameters()}
+        rows, columns = parts["classifier.weight"].shape
+        for row in range(rows):
+            new["classifier.bias"][row] = parts["classifier.bias"][row]
+            for column in range(columns):
+                new["classifier.weight"][row, column] = parts["classifier.weight"][row, column]
+        return torch.cat([value.reshape(-1) for value in new.values()]).detach()
 
 
 class GrowingSampled(Growing, Sampled):
@@ -88,240 +86,121 @@ class GrowingReleased(Growing, Released):
     pass
 
 
-class Spy:
-    """Watches a model's steps: what the hook adds to the gradients, and that it touches nothing else."""
+class PastShare:
+    """x̄ is the images of past classes in a batch, and w their share of it."""
 
-    def __init__(self, model: Any, twin: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch):
-        self.model, self.twin, self.tolerance, self.corrected = model, twin, tolerance, 0
-        self.patch = lambda name, function: monkeypatch.setattr(model, name, function)
-        before_step, begin = model._dgc_before_step, model.begin_task
+    model: Any
 
-        def began(dataset: Any) -> None:
-            begin(dataset)
-            self.twin.grow(model.net)
-            self.began()
-
-        self.patch("begin_task", began)
-        self.patch("_dgc_before_step", lambda optimizer: self.step(lambda: before_step(optimizer)))
-
-    def began(self) -> None: ...
-
-    def expected(self) -> Any:
-        raise NotImplementedError
-
-    def step(self, add_correction: Callable[[], None]) -> None:
-        net = self.model.net
-        expected = self.expected()
-        old = {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
-        untouched = self.untouched()
-        add_correction()
-        assert all(torch.equal(a, b) for a, b in zip(untouched, self.untouched(), strict=True))
-        calibrated = [f"extractors.{len(net.extractors) - 1}.", "classifier."]
-        added = {name: p.grad - old[name] for name, p in net.named_parameters() if name in old}
-        parts = [added[name] for prefix in calibrated for name in added if name.startswith(prefix)]
-        others = [value for name, value in added.items() if not name.startswith(tuple(calibrated))]
-        assert not any(value.any() for value in others)  # the auxiliary head; frozen extractors have no gradient
-        assert all((p.grad is None) != p.requires_grad for p in net.parameters())
-        difference = torch.cat([part.reshape(-1) for part in parts]) - expected
-        assert difference.norm() <= (0 if isinstance(expected, float) else self.tolerance * expected.norm())
-        self.corrected += not isinstance(expected, float)
-
-    def untouched(self) -> list[Tensor]:
-        """Parameters, BatchNorm statistics, modes, and every random generator of the base."""
-        net, streams = self.model.net, self.model.dataset.streams.state_dict()
-        modes = torch.tensor([module.training for module in net.modules()])
-        generators = [torch.get_rng_state(), *(streams[name] for name in sorted(streams))]
-        return [modes, *generators, *state(net).values()]
-
-    def xbar(self) -> tuple[Batch, float] | None:
-        """The images of past classes in the batch, and their share."""
-        images, labels = self.model._dgc_stream
-        rows = [i for i, label in enumerate(labels) if label < self.model.n_past_classes]
-        ready = self.model.normalization_transform(images)
-        return ((ready[rows], labels[rows]), len(rows) / len(labels)) if rows else None
-
-    def task(self) -> list[Batch]:
-        """T_t: the images of the task, and none of memory."""
-        batches = list(self.model._dgc_task_batches())
-        labels = torch.cat([labels for _, labels in batches])
-        assert len(labels) in range(280, 300) and labels.min() == self.model.n_past_classes
-        return batches
+    def weights(self) -> tuple[float, float]:
+        labels = self.model.dgc_stream[2].tolist()
+        return 0.0, sum(label < self.model.n_past_classes for label in labels) / len(labels)
 
 
-class SampledSpy(Spy):
-    def __init__(self, model: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch):
-        super().__init__(model, GrowingSampled(model.net), tolerance, monkeypatch)
-        move, end = model._dgc_move_gamma, model._dgc_end_task
-
-        def moved(batches: Any) -> None:
-            if model._dgc_snapshot:
-                self.twin.end_stage(batches, state(model.net), state(model._dgc_snapshot[0]))
-            move(batches)
-
-        def ended(kept: Any) -> None:
-            end(kept)
-            self.twin.end_task(self.task(), state(model.net))
-
-        self.patch("_dgc_move_gamma", moved)
-        self.patch("_dgc_end_task", ended)
-
-    def expected(self) -> Any:
-        if not self.twin.past or (found := self.xbar()) is None:
-            return 0.0
-        xbar, weight = found
-        theta_tilde = state(self.model._dgc_snapshot[0])
-        return self.twin.correction(xbar, theta_tilde, weight, self.model.args.dgc_alpha)
-
-
-class ClosedSpy(Spy):
-    def __init__(self, model: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch):
-        super().__init__(model, GrowingClosed(model.net), tolerance, monkeypatch)
-        end = model._dgc_end_task
-
-        def ended(kept: Any) -> None:
-            end(kept)
-            self.twin.end_closed_task(kept, self.task(), state(model.net))
-
-        self.patch("_dgc_end_task", ended)
-
-    def began(self) -> None:
+class SampledGrowth(PastShare, SampledComparison):
+    def begin_task(self) -> None:
         if self.twin.past:
-            self.twin.begin_task(self.model._dgc_buffer_batches(), state(self.model.net))
+            passes = self.view.last("buffer")
+            calibrator = self.twin.gamma - self.twin.G(passes, self.twin.theta_tilde)
+            self.twin.grow(self.model.net)
+            self.twin.gamma = self.twin.G(passes, self.theta()) + self.twin.carried(calibrator)
+        else:
+            self.twin.grow(self.model.net)
+        super().begin_task()
 
-    def expected(self) -> Any:
-        found = self.xbar()
-        return self.twin.closed_correction(found[1], self.model.args.dgc_alpha) if found else 0.0
+
+class ClosedGrowth(PastShare, ClosedComparison):
+    def begin_task(self) -> None:
+        self.twin.grow(self.model.net)
+        if self.twin.past:
+            self.twin.calibrator = self.twin.carried(self.twin.calibrator)
 
 
-class ReleasedSpy(Spy):
-    def __init__(self, model: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch):
-        super().__init__(model, GrowingReleased(model.net), tolerance, monkeypatch)
-        end = model._dgc_end_released
-
-        def ended() -> None:
-            end()
-            self.task()
-            batches = list(model._dgc_task_batches(model.args.batch_size))
-            self.twin.end_task(batches, state(model._dgc_snapshot[0]))
-
-        self.patch("_dgc_end_released", ended)
-
-    def began(self) -> None:
-        """θ̃ is the grown network; the stage, its sum included, goes on."""
+class ReleasedGrowth(PastShare, ReleasedComparison):
+    def begin_task(self) -> None:
+        """θ̃ becomes the grown network; the stage, its sum included, continues."""
+        self.twin.grow(self.model.net)
         if self.twin.n:
-            held, live = state(self.model._dgc_snapshot[0]), state(self.model.net)
-            assert held.keys() == live.keys() and all(torch.equal(held[name], live[name]) for name in live)
-            assert self.model._dgc_stage_step == self.twin.count
-
-    def expected(self) -> Any:
-        model, twin = self.model, self.twin
-        if not twin.n:
-            return 0.0
-        generator = model._dgc_generator.get_state()  # let the twin see the rows that the hook is about to draw
-        raw = model._dgc_rows(model._dgc_draw())
-        model._dgc_generator.set_state(generator)
-        assert raw[0].min() >= 0 and raw[0].max() <= 1  # not normalised
-        twin.difference(raw, state(model.net), state(model._dgc_snapshot[0]), model.args.dgc_m)
-        return model.args.dgc_alpha * twin.gamma
+            self.twin.gamma, self.twin.theta_tilde = self.twin.carried(self.twin.gamma), self.theta()
+            if self.twin.count:
+                self.twin.record = self.twin.carried(self.twin.record)
+            assert self.dgc.stage_step == self.twin.count
 
 
-SPIES = {"sampled": SampledSpy, "closed": ClosedSpy, "released": ReleasedSpy}
+GROWTH: dict[str, tuple[Any, Any]] = {
+    "sampled": (SampledGrowth, GrowingSampled),
+    "closed": (ClosedGrowth, GrowingClosed),
+    "released": (ReleasedGrowth, GrowingReleased),
+}
+VIEWS = [("sampled", "same"), ("sampled", "plain"), ("closed", "plain"), ("released", None)]
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_every_step_agrees_with_the_reference(estimator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = ["--dgc_estimator", estimator, "--stop_after", "3"]
-    model, dataset, args = build(tmp_path, *flags, double=True)
-    spy = SPIES[estimator](model, 1e-9, monkeypatch)
+def compared(tmp_path: Path, estimator: str, view: str | None, tasks: int, tolerance: float = EXACT) -> Any:
+    flags = ["--dgc_estimator", estimator, "--stop_after", str(tasks), *(["--dgc_view", view] if view else [])]
+    model, dataset, args = build(tmp_path, *flags, model="dgc_dynamic_er", double=True)
+    comparison, twin = GROWTH[estimator]
+    found = comparison(model, twin(model.net), tolerance)
     train(model, dataset, args)
-    assert len(model.net.extractors) == 3
-    assert spy.corrected == (24 if estimator == "released" else 22)  # two short last batches have no past image
+    assert len(model.net.extractors) == found.tasks == tasks
+    return found
 
 
-@pytest.mark.parametrize("estimator", ["sampled", "closed"])
-def test_without_looking_at_labels(estimator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("estimator", "view"), VIEWS)
+def test_every_step_agrees_with_the_reference(estimator: str, view: str | None, tmp_path: Path) -> None:
+    found = compared(tmp_path, estimator, view, tasks=3)
+    assert found.corrected >= STEPS + 2  # a batch without any past image stays as it is
+
+
+@pytest.mark.parametrize(("estimator", "view"), VIEWS[:3])
+def test_without_looking_at_labels(estimator: str, view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where the share w lies on the device, in single precision; where it is 0 nothing is added."""
     monkeypatch.setattr(module, "at_hand", lambda labels: False)
-    model, dataset, args = build(tmp_path, "--dgc_estimator", estimator, "--stop_after", "2", double=True)
-    spy = SPIES[estimator](model, 1e-6, monkeypatch)
-    train(model, dataset, args)
-    assert spy.corrected == 10  # of 12
+    assert compared(tmp_path, estimator, view, tasks=2, tolerance=1e-6).corrected
 
 
-def test_images_of_past_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, labels = torch.rand(4, 1, 2, 2), torch.tensor([0, 3, 1, 2])
-    chosen, kept = past_images(images, labels, 2)
-    assert torch.equal(chosen, images[[0, 2]]) and kept.tolist() == [0, 1]
+def test_images_of_past_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = begun(tmp_path, model="dgc_dynamic_er", steps=1)  # two classes are past
+    inputs, plain, labels = torch.rand(4, 1, 8, 8), torch.rand(4, 1, 8, 8), torch.tensor([0, 3, 1, 2])
+    model.dgc_stream = (inputs, plain, labels)
+    draw = model.dgc_draw()
+    assert torch.equal(draw.images, inputs[[0, 2]]) and draw.labels.tolist() == [0, 1]
+    assert torch.equal(draw.stored()[0], plain[[0, 2]]) and model.dgc_replay_weight() == 0.5
     monkeypatch.setattr(module, "at_hand", lambda labels: False)
-    chosen, kept = past_images(images, labels, 2)
-    assert chosen is images and kept.tolist() == [0, -100, 1, -100]
-    assert past_images(images[1::2], labels[1::2], 2)[1].tolist() == [3, 2]  # none: a mean over nothing would be NaN
+    draw = model.dgc_draw()
+    assert draw.images is inputs and draw.labels.tolist() == [0, -100, 1, -100] and model.dgc_replay_weight() == 0.5
+    model.dgc_stream = (inputs[1::2], plain[1::2], labels[1::2])
+    assert model.dgc_draw().labels.tolist() == [3, 2]  # none: a mean over nothing would be NaN
 
 
 # -- from task to task -----------------------------------------------------------------------------------------------
 
 
-def second_task(tmp_path: Path, *flags: str, steps: int = 2) -> tuple[Any, dict[str, Tensor]]:
-    """A model after the begin of its second task, and Γ' at the end of the first one."""
-    model, dataset, _ = build(tmp_path, *flags)
-    loader, _ = dataset.get_data_loaders()
-    model.meta_begin_task(dataset)
-    for batch, _ in zip(loader, range(steps), strict=False):
-        model.meta_observe(*batch)
-    model.meta_end_task(dataset)
-    gamma = {name: value.clone() for name, value in model._dgc_gamma.items()}
-    dataset.get_data_loaders()
-    model.meta_begin_task(dataset)
-    return model, gamma
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_gamma_is_carried_entry_by_entry(estimator: str, tmp_path: Path) -> None:
-    model, before = second_task(tmp_path, "--dgc_estimator", estimator)
-    width = model.net.width
-    body = {name.removeprefix("extractors.0."): value for name, value in before.items() if "classifier" not in name}
-    assert {name for name in before if "extractors.0." not in name} == {"classifier.weight", "classifier.bias"}
-    assert before["classifier.weight"].shape == (2, width) and before["classifier.weight"].any()
-    expected = {f"extractors.1.{name}": value for name, value in body.items()}
-    weight, bias = torch.zeros(4, 2 * width), torch.zeros(4)
-    weight[:2, :width], bias[:2] = before["classifier.weight"], before["classifier.bias"]
-    expected |= {"classifier.weight": weight, "classifier.bias": bias}
-    if estimator != "closed":
-        assert model._dgc_gamma.keys() == expected.keys()  # neither the auxiliary head nor what is frozen
-        assert all(torch.equal(value, expected[name]) for name, value in model._dgc_gamma.items())
-        return
-    # c_t = Γ' − G(M_t;θ), at the parameters of the grown network.
-    images, labels = model.buffer.get_all_data(model.normalization_transform)
-    found = gradient(model.net, F.cross_entropy, (images, labels), list(expected))
-    assert model._dgc_calibrator.keys() == expected.keys() and not model._dgc_gamma
-    for (name, value), g in zip(expected.items(), found, strict=True):
-        assert torch.allclose(model._dgc_calibrator[name], value - g, atol=1e-6), name
-
-
-def test_the_sum_of_the_released_code_is_carried_too(tmp_path: Path) -> None:
-    model, _ = second_task(tmp_path, "--dgc_estimator", "released")
-    batch = next(iter(model.dataset.train_loader))
-    model.meta_observe(*batch)
-    model.meta_observe(*batch)  # 2 of m = 3 differences
-    record = {name: value.clone() for name, value in model._dgc_record.items()}
-    assert record["classifier.weight"].abs().sum() > 0
-    model.meta_end_task(model.dataset)
-    model.dataset.get_data_loaders()
-    model.meta_begin_task(model.dataset)
-    carried = model._dgc_record
-    assert model._dgc_stage_step == 2 and set(map(len, (carried, record))) == {len(model._dgc_names())}
-    for name, value in record.items():
-        new = carried[name.replace("extractors.1.", "extractors.2.")]
-        assert torch.equal(new[tuple(slice(size) for size in value.shape)], value)
-        assert new.abs().sum() == pytest.approx(float(value.abs().sum()), rel=1e-5)  # zero elsewhere
+@pytest.mark.parametrize(("estimator", "view"), VIEWS[1:])
+def test_right_after_growth_everything_new_has_the_gradient_of_the_base(
+    estimator: str, view: str | None, tmp_path: Path
+) -> None:
+    """Of a batch that holds all of memory: averaged over draws, the corrected gradient is the base's on what is new."""
+    flags = ["--dgc_estimator", estimator, "--dgc_alpha", "1", *(["--dgc_view", view] if view else [])]
+    model, _ = begun(tmp_path, *flags, model="dgc_dynamic_er", double=True)
+    images, labels = model.buffer.get_all_data()
+    model.dgc_stream = (model.normalization_transform(images), images, labels)
+    added = sum(flat(model, vector) * factor for vector, factor in model.dgc.correction(1.0))
+    old_rows, old_columns = model.n_past_classes, model.net.width
+    sizes = {name: p.shape for name, p in model.net.named_parameters()}
+    parts = dict(zip(sizes, added.split([shape.numel() for shape in sizes.values()]), strict=True))
+    head = parts.pop("classifier.weight").view(sizes["classifier.weight"])
+    bias = parts.pop("classifier.bias")
+    assert head[:old_rows, :old_columns].norm() > 0
+    scale = added.norm() * EXACT
+    assert head[old_rows:].norm() <= scale and head[:, old_columns:].norm() <= scale
+    assert bias[old_rows:].norm() <= scale and all(part.norm() <= scale for part in parts.values())
 
 
 def test_the_snapshot_shares_what_is_frozen(tmp_path: Path) -> None:
-    model, _ = second_task(tmp_path)
-    held, live = model._dgc_snapshot[0], model.net
+    model, dataset = begun(tmp_path, model="dgc_dynamic_er")
+    held, live = model.dgc.snapshot, model.net
     assert held.extractors[0] is live.extractors[0] and held.extractors[1] is not live.extractors[1]
     before = state(held)
-    for batch, _ in zip(model.dataset.train_loader, range(2), strict=False):  # m = 3: θ̃ stays
+    for batch, _ in zip(dataset.train_loader, range(2), strict=False):  # m = 3: θ̃ stays
         model.meta_observe(*batch)
     assert all(torch.equal(value, before[name]) for name, value in state(held).items())
     assert not torch.equal(state(live)["extractors.1.conv1.weight"], before["extractors.1.conv1.weight"])
@@ -329,10 +208,23 @@ def test_the_snapshot_shares_what_is_frozen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("part", "in_head", "in_body"), [("head", True, False), ("body", False, True)])
 def test_only_the_named_part_is_corrected(part: str, in_head: bool, in_body: bool, tmp_path: Path) -> None:
-    model, _ = second_task(tmp_path, "--dgc_params", part, "--dgc_estimator", "closed", steps=1)
-    assert ("classifier.weight" in model._dgc_calibrator) == in_head
-    assert ("extractors.1.conv1.weight" in model._dgc_calibrator) == in_body
-    assert not any(name.startswith("auxiliary") for name in model._dgc_calibrator)
+    flags = ["--dgc_params", part, "--dgc_estimator", "sampled"]
+    model, _ = begun(tmp_path, *flags, model="dgc_dynamic_er", steps=1)
+    assert ("classifier.weight" in model.dgc.gamma) == in_head
+    assert ("extractors.1.conv1.weight" in model.dgc.gamma) == in_body
+    assert not any(name.startswith("auxiliary") for name in model.dgc.gamma)
+
+
+def test_batches_of_its_own_are_composed_like_the_bases(tmp_path: Path) -> None:
+    model, dataset = begun(tmp_path, model="dgc_dynamic_er", steps=1)
+    task, stored = dataset.train_loader.dataset, len(model.buffer)
+    assert len(task) == task.n_own + stored  # the base trains on both
+    stream, replayed = model.dgc_mix()
+    assert stream + replayed == 16 and replayed == round(16 * stored / len(task))
+    passes = model.dgc_view.buffer()
+    assert sum(len(part) for part in passes) == stored
+    for part in passes:
+        assert len(part.inputs) == stream + len(part) and part.terms[0].labels.max() < model.n_past_classes
 
 
 # -- whole runs ------------------------------------------------------------------------------------------------------
@@ -356,12 +248,11 @@ def test_alpha_zero_is_the_base_method_bit_for_bit(estimator: str, tmp_path: Pat
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_resume_in_the_middle_of_a_stage_is_exact(estimator: str, tmp_path: Path) -> None:
-    """Killed in tasks 2 and 3 (of 5, 6 and 6 steps); the last checkpoint is one step into a stage each time."""
+    """Killed in tasks 2 and 3 (of 7 steps each); the last checkpoint is inside a stage each time."""
     flags = [*FLAGS, *DGC, "--stop_after", "3", "--dgc_estimator", estimator, "-O", "1"]
-    flags[flags.index("--n_epochs") + 1] = "1"
     flags += RESNET if estimator == "sampled" else []
     _, _, straight = run(tmp_path / "straight", *flags, model="dgc_dynamic_er")
-    for step in (7, 7):
+    for step in (11, 7):
         with pytest.MonkeyPatch.context() as patch:
             kill_at(DgcDynamicEr, step, patch)
             with pytest.raises(Killed):
@@ -369,7 +260,7 @@ def test_resume_in_the_middle_of_a_stage_is_exact(estimator: str, tmp_path: Path
     _, model, resumed = run(tmp_path / "broken", *flags, model="dgc_dynamic_er")
     assert_same_run(resumed, straight)
     if estimator == "sampled":  # sharing survives, too
-        assert model._dgc_snapshot[0].extractors[0] is model.net.extractors[0]
+        assert model.dgc.snapshot.extractors[0] is model.net.extractors[0]
 
 
 @pytest.mark.parametrize("estimator", ["sampled", "closed"])

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from dgc_logistic import Array, Data, G, Literal, distance, settle, union
-from dgc_reference import Closed, Sampled
 from scipy import stats
+
+from models.utils.dgc_reference import Batch, Closed, Sampled
+from models.utils.dgc_views import Draw
 
 LR, PENALTY, M = 0.3, 0.1, 50
 WHOLE = ["--buffer_size", "2000"]  # room for all images
@@ -42,7 +44,7 @@ def optimum(tasks: list[Data]) -> Array:
 
 
 def snapshot(model: Any) -> Array:
-    return model._dgc_snapshot[0].linear.weight.detach().numpy()
+    return model.dgc.snapshot.linear.weight.detach().numpy()
 
 
 def memory_of(model: Any) -> Data:
@@ -64,7 +66,7 @@ def test_with_the_whole_history_gamma_is_the_gradient_of_the_past(tasks: list[Da
         convex.begin_task(model)
         for _ in range(10):
             convex.step(model)
-            if t and model._dgc_stage_step == 0:
+            if t and model.dgc.stage_step == 0:
                 assert relative(convex.calibrated(model), G(union(tasks[:t]), snapshot(model))) < 1e-13
                 ends += 1
         convex.end_task(model)
@@ -72,17 +74,21 @@ def test_with_the_whole_history_gamma_is_the_gradient_of_the_past(tasks: list[Da
     assert ends == 6
 
 
-def test_then_the_correction_has_zero_mean_over_the_buffer(past: Data) -> None:
+@pytest.mark.parametrize("view", ["same", "plain"])
+def test_then_the_correction_has_zero_mean_over_the_buffer(view: str, past: Data) -> None:
     """Over a partition of the buffer into batches, and over all single images, through the hook itself."""
-    model = convex.third_task("dgc_er", ZERO, LR, PENALTY, *WHOLE, "--dgc_m", "4", "--dgc_stage", "buffer")
+    flags = ["--dgc_m", "4", "--dgc_stage", "buffer", "--dgc_view", view]
+    model = convex.third_task("dgc_er", ZERO, LR, PENALTY, *WHOLE, *flags)
     for _ in range(6):  # into the second stage
         convex.step(model)
-    model._dgc_stream = (torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))
+    blank = torch.zeros(1, 1, 8, 8)
+    model.dgc_stream = (blank, blank, torch.zeros(1, dtype=torch.int64))
     for batch in (convex.BATCH, 1):
         added = []
         for index in torch.randperm(len(past[0])).split(batch):
+            images, labels = model.buffer.get_data_by_index(index)
             model.opt.zero_grad()
-            model._dgc_draws = [index]
+            model._dgc_draws = [Draw(images, labels, lambda index=index: model.dgc_rows(index))]
             model._dgc_before_step(model.opt)
             added.append(model.net.linear.weight.grad.numpy().copy())
         sizes = np.linalg.norm(added, axis=(1, 2))
@@ -132,7 +138,7 @@ def after_task_2(seed: int, start: Array, path_end: Array | None) -> tuple[Array
         convex.stages(model, 1, 400)
     else:
         convex.set_weights(model, path_end)
-    calibrator, memory = model._dgc_calibrator["linear.weight"].numpy(), memory_of(model)
+    calibrator, memory = model.dgc.calibrator["linear.weight"].numpy(), memory_of(model)
     return convex.weights(model), G(memory, convex.weights(model)) + calibrator
 
 
@@ -188,19 +194,19 @@ def test_sampled_recursions_average_to_the_closed_form(tasks: list[Data]) -> Non
 def assert_literal(memory: Data, first: Data, path: Array, draws: list, sampled: Array, closed: Array) -> None:
     """The same numbers from the reference's equations: the first recursion, and the closed form."""
 
-    def batch(data: Data) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(data[0] / convex.SCALE), torch.from_numpy(data[1].argmax(1))
+    def batch(data: Data) -> Batch:
+        return Batch(torch.from_numpy(data[0] / convex.SCALE), torch.from_numpy(data[1].argmax(1)))
 
     thetas = [{"linear.weight": torch.from_numpy(theta)} for theta in path]
-    for twin in (Sampled(convex.LinearNet()), Closed(convex.LinearNet())):
-        twin.end_task([batch(first)], thetas[0])
-        if isinstance(twin, Closed):
-            twin.begin_task([batch(memory)], thetas[0])
-            found, expected = twin.G([batch(memory)], thetas[-1]) + twin.calibrator, closed
-        else:
-            for index, old, new in zip(draws, thetas, thetas[1:], strict=False):
-                twin.end_stage([batch(convex.rows(memory, index[0]))], new, old)
-            found, expected = twin.gamma, sampled
+    sampled_twin, closed_twin = Sampled(convex.LinearNet()), Closed(convex.LinearNet())
+    closed_twin.end_closed_task([], [batch(first)], [batch(memory)], len(first[0]), thetas[0])
+    sampled_twin.end_task([batch(first)], len(first[0]), thetas[0])
+    sampled_twin.theta_tilde = thetas[0]
+    for index, theta in zip(draws, thetas[1:], strict=True):
+        drawn = [batch(convex.rows(memory, index[0]))]
+        sampled_twin.move(drawn, drawn, theta)
+    of_closed = closed_twin.G([batch(memory)], thetas[-1]) + closed_twin.calibrator
+    for found, expected in ((sampled_twin.gamma, sampled), (of_closed, closed)):
         assert relative(found.numpy(), expected) < 1e-12
 
 

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import random
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from dgc_reference import Reference
-from helpers import ROOT, assert_same, final_state, run
+from dgc_helpers import DoubleResNet, batches
+from helpers import ROOT, assert_same, final_state, run, run_directory
 from method_helpers import RESNET, assert_exact_resume
 from test_wandb import install_stub, make_args, make_logger, window
 from torch import Tensor
 
+from backbone.ResNetBlock import ResNet
+from main import initialize
 from models.dgc_er import DgcEr
 from models.er import Er
+from models.utils.dgc_reference import Batch, Reference
+from utils.augmentations import to_uint8, to_unit_float
 from utils.diagnostics import Diagnostics
 from utils.errors import UsageError
+from utils.parse import parse_args
 from utils.random_streams import RandomStreams
+from utils.state import pack
+from utils.training import train
 
 STEPS = ["--fitting_mode", "iters", "--n_iters", "3", "--stop_after", "3"]
 FLAGS = ["--buffer_size", "40", "--minibatch_size", "16", *STEPS, *RESNET]
 DGC = {
     name: ["--dgc_estimator", name, "--dgc_alpha", "0.1", "--dgc_m", "2"] for name in ("sampled", "closed", "released")
 }
+DGC["plain"] = [*DGC["sampled"], "--dgc_view", "plain"]
 
 
 def events(directory: Path, name: str = "diagnostics") -> list[dict[str, Any]]:
@@ -36,34 +48,90 @@ def events(directory: Path, name: str = "diagnostics") -> list[dict[str, Any]]:
 
 @cache
 def digits(dataset: Any) -> list[Tensor]:
-    """Images and labels of the training set, from the source."""
-    return [torch.as_tensor(part) for part in dataset.load_split(None, train=True)]
+    """Images (NCHW) and labels of the training set, from the source."""
+    images, labels = (torch.as_tensor(part) for part in dataset.load_split(None, train=True))
+    return [images.permute(0, 3, 1, 2), labels.long()]
 
 
-def slow_values(model: Any, dataset: Any, task: int, step: int) -> dict[str, float]:
-    """The definitions, in float64 and from the files: nothing of the code under test but θ, θ̃, buffer, Γ' and c_t."""
-    reference, normalise = Reference(model.net), dataset.get_normalization_transform()
+Sets = dict[str, tuple[Tensor, Tensor]]
 
-    def gradient(images: Tensor, labels: Tensor, net: Any = None) -> Tensor:
-        images = images.double().permute(0, 3, 1, 2) / 255
-        return reference.g((normalise(images) if normalise else images, labels), (net or model.net).state_dict())
+
+def measured_sets(model: Any, task: int, step: int) -> Sets:
+    """The images and labels that are compared: of all past tasks, of one replay batch, of the buffer."""
+    images, labels = digits(type(model.dataset))
+    past = labels < model.dataset.get_offsets(task)[0]
+    size = len(model.buffer)
+    stored = model.buffer.examples[:size], model.buffer.labels[:size]
+    drawn = torch.randperm(size, generator=RandomStreams(0)[f"diagnostics/{step}"])[:16]
+    return {"true": (images[past], labels[past]), "batch": (stored[0][drawn], stored[1][drawn]), "buffer": stored}
+
+
+def plain_batches(model: Any, sets: Sets) -> dict[str, list[Batch]]:
+    """By definition: each set at once, un-augmented and in eval mode; normalised, but for the published code."""
+    released = getattr(model.args, "dgc_estimator", "") == "released"
+    normalise = (lambda x: x) if released else model.dataset.get_normalization_transform()
+    found = {name: [Batch(normalise(to_unit_float(images)), labels)] for name, (images, labels) in sets.items()}
+    return found | {"snapshot": found["buffer"]}
+
+
+class Handed:
+    """Keeps what a view in train mode hands out for a measurement, in this order."""
+
+    NAMES = ("true", "batch", "buffer", "snapshot")
+
+    def __init__(self, view: Any, monkeypatch: pytest.MonkeyPatch):
+        self.passes: list[list[Any]] = []
+        for name in ("past", "buffer"):
+            monkeypatch.setattr(view, name, self.keeping(getattr(view, name)), raising=False)
+
+    def keeping(self, method: Any) -> Any:
+        def asked(*args: Any) -> Any:
+            self.passes.append(list(method(*args)))
+            return self.passes[-1]
+
+        return asked
+
+    def check(self, model: Any, sets: Sets) -> dict[str, list[Batch]]:
+        """Each image of a set once, in batches that are composed as the base's are."""
+        columns = slice(0, model.n_past_classes) if model.NAME == "dgc_xder" else slice(None)
+        stream = 32 if model.NAME == "dgc_er" else 0
+        images, labels = digits(type(model.dataset))
+        first, last = model.dataset.get_offsets(model.dataset.c_task)
+        current = contents(images[(labels >= first) & (labels < last)])
+        for (images, labels), passes in zip([*sets.values(), sets["buffer"]], self.passes, strict=True):
+            sizes, replayed = {len(p) for p in passes}, Counter()
+            assert max(sizes) <= 16 and max(sizes) - min(sizes) <= 1
+            for p in passes:
+                (term,) = p.terms
+                n = len(p.inputs) - len(term.labels)
+                assert p.training and term.columns == columns and n == stream
+                assert range(len(p.inputs))[term.rows] == range(n, len(p.inputs))
+                pixels = to_uint8(p.inputs * model.dataset.STD[0] + model.dataset.MEAN[0])
+                replayed += contents(pixels[n:], term.labels)
+                assert contents(pixels[:n]) <= current
+            assert replayed == contents(images, labels)
+        return dict(zip(self.NAMES, map(batches, self.passes), strict=True))
+
+
+def contents(images: Tensor, labels: Tensor | None = None) -> Counter:
+    keys = [tuple(image.flatten().tolist()) for image in images]
+    return Counter(keys if labels is None else zip(keys, labels.tolist(), strict=True))
+
+
+def slow_values(model: Any, handed: dict[str, list[Batch]]) -> dict[str, float]:
+    """The definitions, in float64: nothing of the code under test but θ, θ̃, Γ' and c_t."""
+    reference, theta = Reference(model.net), model.net.state_dict()
 
     def flat(vector: dict[str, Tensor]) -> Tensor:
         return torch.cat([vector[name].double().reshape(-1) for name, _ in model.net.named_parameters()])
 
-    images, labels = digits(type(dataset))
-    past = labels < dataset.get_offsets(task)[0]
-    true = gradient(images[past], labels[past].long())
-    stored = model.buffer.examples[: len(model.buffer)].permute(0, 2, 3, 1), model.buffer.labels[: len(model.buffer)]
-    drawn = torch.randperm(len(model.buffer), generator=RandomStreams(0)[f"diagnostics/{step}"])[:16]
-    whole = gradient(*stored)
-    estimates = {"batch": gradient(stored[0][drawn], stored[1][drawn]), "buffer": whole}
-    values = {"past_norm": true.norm()}
-    if isinstance(model, DgcEr):
+    true, batch, whole = (reference.G(handed[name], theta) for name in ("true", "batch", "buffer"))
+    estimates, values = {"batch": batch, "buffer": whole}, {"past_norm": true.norm()}
+    if hasattr(model, "dgc"):
         correction = {
-            "closed": lambda: flat(model._dgc_calibrator),
-            "released": lambda: flat(model._dgc_gamma),
-            "sampled": lambda: flat(model._dgc_gamma) - gradient(*stored, net=model._dgc_snapshot[0]),
+            "closed": lambda: flat(model.dgc.calibrator),
+            "released": lambda: flat(model.dgc.gamma),
+            "sampled": lambda: flat(model.dgc.gamma) - reference.G(handed["snapshot"], model.dgc.snapshot.state_dict()),
         }[model.args.dgc_estimator]()
         estimates["calibrated"] = whole + correction
         values["alpha_star"] = torch.linalg.lstsq(correction[:, None], (true - whole)[:, None]).solution[0, 0]
@@ -73,49 +141,66 @@ def slow_values(model: Any, dataset: Any, task: int, step: int) -> dict[str, flo
     return {name: float(value) for name, value in values.items()}
 
 
+def doubled(base_path: Path, model: str, *flags: str) -> tuple[Any, Any, Any]:
+    """A model in float64; only its inputs are rounded to float32, 6e-8, on both sides."""
+    line = ["--model", model, "--seed", "0", "--base_path", str(base_path), *FLAGS, *flags, "--dgc_diagnostics", "2"]
+    built, dataset, args = initialize(parse_args(line))
+    for module in built.net.modules():
+        if type(module) is ResNet:
+            module.__class__ = DoubleResNet
+    built.net.double()
+    return built, dataset, args
+
+
 @pytest.mark.parametrize(
-    "model, flags",
+    "name, flags",
     [
         ("er", ["-O", "1"]),
         *(("dgc_er", flags) for flags in DGC.values()),
         ("dgc_er", [*DGC["sampled"], "--task_free", "1"]),
+        ("dgc_xder", DGC["sampled"]),
     ],
     ids=str,
 )
 def test_the_numbers_are_those_of_the_definitions(
-    model: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the view `same`, whose images are random, from the batches that it handed out."""
     measured, measure = [], Diagnostics.measure
+    same = "sampled" in flags and "--dgc_view" not in flags
 
     def compared(self: Diagnostics, task: int, step: int) -> dict[str, float]:
         before = traces(self.model)
-        values = measure(self, task, step)
+        sets = measured_sets(self.model, task, step)
+        with monkeypatch.context() as patch:
+            handed = Handed(self._view, patch) if same else None
+            values = measure(self, task, step)
         assert_same(before, traces(self.model))
-        assert values == pytest.approx(slow_values(self.model, self.model.dataset, task, step), rel=2e-4, abs=2e-4)
+        found = handed.check(self.model, sets) if handed else plain_batches(self.model, sets)
+        assert values == pytest.approx(slow_values(self.model, found), rel=1e-6, abs=1e-6)
         measured.append(values)
         return values
 
     monkeypatch.setattr(Diagnostics, "measure", compared)
-    _, _, directory = run(tmp_path, *FLAGS, *flags, "--dgc_diagnostics", "2", model=model)
-    written = events(directory)
+    model, dataset, args = doubled(tmp_path, name, *flags)
+    train(model, dataset, args)
+    written = events(run_directory(tmp_path))
     assert [{name: line[name] for name in measured[0]} for line in written] == measured
     assert [(line["task"], line["step"]) for line in written] == [(task, k) for task in (2, 3) for k in (0, 2)]
-    assert ("alpha_star" in measured[0]) == (model == "dgc_er")
+    assert ("alpha_star" in measured[0]) == (name != "er")
 
 
 def traces(model: Any) -> list[Any]:
-    """What a measurement must leave alone: network, modes, gradients, buffer, generators."""
+    """What a measurement must leave alone: network, modes, gradients, buffer, DGC, generators."""
     net = model.net
     return [
-        {name: value.clone() for name, value in net.state_dict().items()},
+        copy.deepcopy(pack(model)),
         [module.training for module in net.modules()],
         [None if p.grad is None else p.grad.clone() for p in net.parameters()],
         {name: value.clone() for name, value in model.buffer.serialize().items()},
         {name: value.clone() for name, value in model.dataset.streams.state_dict().items()},
-        torch.get_rng_state(),
-        [getattr(model, "_dgc_generator", torch.Generator()).get_state()],
-        {name: value.clone() for name, value in getattr(model, "_dgc_gamma", {}).items()},
-        {name: value.clone() for name, value in getattr(model, "_dgc_calibrator", {}).items()},
+        [torch.get_rng_state(), torch.from_numpy(np.random.get_state()[1].astype(np.int64)), random.getstate()],
+        [model.dgc_generator.get_state() if hasattr(model, "dgc") else None],
     ]
 
 

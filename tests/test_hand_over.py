@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import assert_same, run
 
-from models.utils.dgc_mixin import mean_gradient, raw_batches
+from utils.augmentations import to_unit_float
 from utils.state import pack
 
 BUFFER = ["--buffer_size", "50"]
@@ -62,16 +62,20 @@ def test_with_other_settings_dgc_begins_with_the_gradient_of_the_weights_handed_
 
     errors = []
 
+    def gradients(self: Any, images: Any, labels: Any) -> Any:
+        """Neither augmentation nor BatchNorm: all views of them are the same."""
+        outputs = self.net(self.normalization_transform(to_unit_float(images)))
+        return torch.autograd.grad(self.loss(outputs, labels), list(self.net.parameters()))
+
     def begun(self: Any, dataset: Any) -> None:
         original(self, dataset)
         if self.current_task == 2:
-            names, past = self._dgc_names(), self.past
-            batches = [(self._dgc_ready(x), y) for images in past for x, y in raw_batches(images, 256)]
-            true = mean_gradient(self.net, self.loss, batches, names)
-            stored = mean_gradient(self.net, self.loss, self._dgc_buffer_batches(), names)
-            found = self.dgc_direction()
-            errors.extend((found[n] - true[n] + stored[n]).abs().max() for n in names)
-        self.past = [*getattr(self, "past", []), dataset.train_loader.dataset]
+            true = gradients(self, *(torch.cat(parts) for parts in zip(*self.past, strict=True)))
+            stored = gradients(self, self.buffer.examples, self.buffer.labels)
+            found = [self.dgc.direction()[name] for name, _ in self.net.named_parameters()]
+            errors.extend((c - g + m).abs().max() for c, g, m in zip(found, true, stored, strict=True))
+        images = dataset.train_loader.dataset
+        self.past = [*getattr(self, "past", []), (images.batch(slice(None)), images.targets)]
 
     original = DgcEr.meta_begin_task
     flags = METHODS["dgc_er"]

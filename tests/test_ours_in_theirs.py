@@ -17,13 +17,14 @@ import pytest
 import torch
 from helpers import ROOT
 
-from models.utils.dgc_mixin import raw_batches
+from models.utils.dgc_views import raw_batches
 from utils.export_plugin import export
 
 COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 2 --buffer_size 20"
 BASES = {"er": "", "derpp": "--alpha 0.1 --beta 0.5", "xder": "--alpha 0.1 --beta 0.5"}
 ESTIMATORS = {
     "sampled": "--dgc_estimator sampled --dgc_m 3 --dgc_current 1",
+    "plain": "--dgc_estimator sampled --dgc_m 3 --dgc_view plain",
     "buffer": "--dgc_estimator sampled --dgc_m 4 --dgc_stage buffer --dgc_params head",
     "closed": "--dgc_estimator closed --dgc_decay 50",
     "released": "--dgc_estimator released --dgc_m 3",
@@ -55,11 +56,89 @@ methods = dict(vars(Buffer))
 print(json.dumps([main.main(command) for command in json.load(sys.stdin)]))
 assert dict(vars(Buffer)) == methods
 """
+# The same in float64, with an eye on what goes through the network and on the gradients: for each command how many
+# passes of the base were rebuilt, and, at the first corrected step, where θ = θ̃, the replay term's gradient as the
+# difference that the term makes to the base's, w·g(x̄;θ), and as DGC has it, w·g(x̄;θ̃).
+WATCHING = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+import main
+from models.utils.dgc_estimators import Sampled
+from models.utils.dgc_mixin import DgcMixin
+from models.utils.dgc_views import SameView
+
+class Stop(Exception):
+    pass
+
+passed, watched = [], {"rebuilt": 0}
+observe, step, correction = DgcMixin.observe, SameView.step, Sampled.correction
+
+def observing(self, *args, **kwargs):
+    passed.clear()
+    hook = self.net.register_forward_pre_hook(lambda net, given: passed.append(given[0].clone()))
+    calls, loss = [], self.loss
+
+    def without_replay(outputs, labels):
+        calls.append(len(labels))
+        n = len(self.dgc_stream[2])
+        if self.NAME == "dgc_er":
+            return loss(outputs[:n], labels[:n]) * n / len(labels)
+        return loss(outputs, labels) * (len(calls) == 1)
+
+    try:
+        if watched["zeroed"] and self.dgc_past:
+            self.loss = without_replay
+        return observe(self, *args, **kwargs)
+    finally:
+        self.loss = loss
+        hook.remove()
+
+def stepping(self, replay, stream):
+    passes = step(self, replay, stream)
+    for p in passes:
+        assert p.training and sum(p.inputs.shape == x.shape and torch.equal(p.inputs, x) for x in passed) == 1
+        watched["rebuilt"] += 1
+    return passes
+
+def flat(vector):
+    return torch.cat([part.flatten() for part in vector])
+
+def correcting(self, scale):
+    if not (self.host.dgc_past and watched["stop"]):
+        yield from correction(self, scale)
+        return
+    watched["base"] = flat([p.grad.clone() for p in self.host.net.parameters()])
+    if not watched["zeroed"]:
+        *_, (vector, factor) = correction(self, scale)
+        names = [name for name, _ in self.host.net.named_parameters()]
+        watched["pair"] = -factor / scale * flat([vector[name] for name in names])
+    raise Stop
+
+DgcMixin.observe, SameView.step, Sampled.correction = observing, stepping, correcting
+
+def first_step(command, zeroed):
+    watched.update(zeroed=zeroed, stop=True)
+    try:
+        main.main(command)
+    except Stop:
+        return watched["base"]
+
+reports = []
+for command in json.load(sys.stdin):
+    term = first_step(command, False) - first_step(command, True)
+    difference = (term - watched["pair"]).norm() / term.norm()
+    watched.update(zeroed=False, stop=False, rebuilt=0)
+    report = main.main(command)
+    reports.append({"rebuilt": watched["rebuilt"], "difference": difference.item(), "losses": report["losses"]})
+print(json.dumps(reports))
+"""
 
 
-def run(checkout: Path, commands: dict[str, str]) -> dict[str, Any]:
+def run(checkout: Path, commands: dict[str, str], driver: str = DRIVER) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
+        [sys.executable, "-c", driver],
         input=json.dumps([shlex.split(f"{flags} {COMMON}") for flags in commands.values()]),
         cwd=checkout,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
@@ -115,6 +194,15 @@ def test_every_estimator_corrects_and_leaves_no_trace(name: str, reports: dict[s
     assert change > 1e-5
     assert on["draws"] == off["draws"]  # the global generators are the base's alone
     assert on["patched"] == [] and sorted(set(on["buffer"])) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_pass_of_the_base_is_rebuilt_and_the_pair_cancels(checkout: Path, reports: dict[str, Any]) -> None:
+    """At θ = θ̃, for each base: here the weight of the replay term and its outputs are theirs."""
+    commands = {base: OURS[f"dgc_{base} sampled"].replace("--dgc_current 1", "") for base in BASES}
+    for base, found in run(checkout, commands, WATCHING).items():
+        assert found["difference"] < 1e-12, base
+        assert found["rebuilt"] == 16, base  # each step of tasks 2 and 3
+        assert len(found["losses"]) == 24
 
 
 def test_the_correction_survives_a_second_optimizer(reports: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from method_helpers import Killed, assert_exact_resume, kill_at
 from test_foreign_models import FOREIGN, flags_of
 
 import models
+from main import initialize
 from models.gem import overwrite_grad, store_grad
 from models.hal import Hal
 from models.utils import dgc_mixin
@@ -268,7 +270,8 @@ class DgcErAce(DgcMixin, AsymmetricReplay):
     assert (model.NAME, type(model).__mro__[2]) == ("dgc_er_ace", DgcMixin)
     assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
     assert (one / "metrics.jsonl").read_bytes() != (base / "metrics.jsonl").read_bytes()
-    assert model._dgc_calibrator and all(torch.isfinite(part).all() for part in model._dgc_calibrator.values())
+    calibrator = model.dgc.calibrator
+    assert calibrator and all(torch.isfinite(part).all() for part in calibrator.values())
 
 
 @pytest.mark.parametrize("estimator", ["sampled", "released"])
@@ -317,6 +320,10 @@ def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None
         ("gdumb", "dgc_gdumb: .* makes no step of its optimizer in `observe`"),
         ("icarl", "dgc_icarl: .* draws nothing from self.buffer by get_data in `observe`"),
         ("bic", "dgc_bic: .* draws nothing from self.buffer"),
+        (
+            "mer",
+            "dgc_mer: .* neither by themselves nor joined to the stream's batch; use --dgc_view plain",
+        ),  # before it
     ],
 )
 def test_dgc_needs_a_buffer_of_labelled_images_draws_and_steps(name: str, reason: str, tmp_path: Path) -> None:
@@ -327,7 +334,7 @@ def test_dgc_needs_a_buffer_of_labelled_images_draws_and_steps(name: str, reason
 @pytest.mark.parametrize(
     ("name", "flags"),
     [
-        ("mer", ()),
+        ("mer", ("--dgc_view", "plain")),
         ("er", ("--dgc_estimator", "closed")),
         ("er", ("--start_from", "2")),  # with nothing in memory in the only task that is trained
         ("icarl", ("--dgc_alpha", "0")),  # the method alone
@@ -360,7 +367,7 @@ def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UsageError, match="stores no labels"):
         run(tmp_path / "der", *flags_of("der"), *flags[-8:], model="der")
     monkeypatch.setattr(dgc_mixin, "IDLE", 5)
-    monkeypatch.setattr(type(model), "dgc_replay_weight", lambda self: None)
+    monkeypatch.setattr(type(model), "dgc_draw", lambda self: None)
     with pytest.raises(UsageError, match="draws nothing from"):
         run(tmp_path / "idle", *flags, model="er")
 
@@ -368,6 +375,196 @@ def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytes
 def test_dgc_on_a_file_in_models_that_is_none_of_ours() -> None:
     entry = registry.Entry("mine", ROOT / "models" / "mine.py", "Mine", "", "models.mine")
     assert issubclass(with_dgc(entry, Hal), DgcMixin)
+
+
+BUFFERS = {
+    "loose": """
+class Memory(Buffer):
+    def get_data(self, *args, **kwargs):
+        return super().get_data(*args, **kwargs)
+""",
+    "index_last": """
+class Memory(Buffer):
+    def get_data(self, size, transform=None, give_index=False, random=False, device=None, **more):
+        index, *fields = super().get_data(size, transform, return_index=True, device=device, **more)
+        return (*fields, index) if give_index else tuple(fields)
+""",
+}
+
+
+def with_memory(folder: Path, kind: str) -> str:
+    """ER as it is given, with a buffer of its own kind."""
+    text = (FOREIGN / "er.py").read_text().replace("self.buffer = Buffer(", "self.buffer = Memory(")
+    text = text.replace("\n\nclass PlainReplay", BUFFERS[kind] + "\n\nclass PlainReplay")
+    if kind == "index_last":
+        text = text.replace("old_x, old_y = ", "old_x, old_y, _ = ").replace("device=self.device)", "give_index=True)")
+    return write(folder, f"{kind}.py", text)
+
+
+MEMORY_RUN = ("--dgc", "1", "--dgc_alpha", "0.3", "--dgc_m", "4", "--lr", "0.1", "--buffer_size", "100")
+MEMORY_RUN = (*MEMORY_RUN, "--n_epochs", "1", "--stop_after", "2")
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("estimator", ["sampled", "closed"])
+def test_a_buffer_need_not_tell_its_rows_as_ours_does(kind: str, estimator: str, tmp_path: Path) -> None:
+    flags = (*MEMORY_RUN, "--dgc_estimator", estimator)
+    own = ("--plugin", with_memory(tmp_path, kind))
+    _, model, one = run(tmp_path / "one", *own, *flags, model="er")
+    _, _, two = run(tmp_path / "two", "--plugin", str(FOREIGN / "er.py"), *flags, model="er")
+    assert model._dgc_used and type(model.buffer).__name__ == "Memory"
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_what_needs_its_rows_is_refused(kind: str, tmp_path: Path) -> None:
+    flags = ("--plugin", with_memory(tmp_path, kind), *MEMORY_RUN, "--dgc_view", "plain")
+    with pytest.raises(UsageError, match="does not tell which images it hands out; use --dgc_view same") as caught:
+        run(tmp_path / "run", *flags, model="er")
+    assert "\n" not in str(caught.value)
+
+
+BASE = """
+import torch
+from models.utils.continual_model import ContinualModel
+from utils.args import add_rehearsal_args
+from utils.buffer import Buffer
+
+class Base(ContinualModel):
+    NAME, COMPATIBILITY = "base", ["class-il"]
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(args.buffer_size)
+        self.steps = []
+
+    def draw(self):
+        return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+
+    def step(self, loss, *drawn):
+        self.steps.append(drawn)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.item()
+"""
+ONCE = """
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.buffer.add_data(not_aug_inputs, labels)
+        if self.buffer.is_empty():
+            return self.step(self.loss(self.net(inputs), labels))
+        x, y = self.draw()
+        {}
+"""
+OBSERVES = {
+    "alone": ONCE.format("return self.step(self.loss(self.net(inputs), labels) + self.loss(self.net(x), y), x)"),
+    "joined": ONCE.format(
+        "return self.step(self.loss(self.net(torch.cat((inputs, x))), torch.cat((labels, y))), torch.cat((inputs, x)))"
+    ),
+    "neither": ONCE.format("return self.step(self.loss(self.net(x.flip(-1)), y), x)"),
+    # A step without a draw, one, one of which the second of two draws is not in the cross-entropy, and one without.
+    "several": """
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.step(self.loss(self.net(inputs), labels))
+        if not self.buffer.is_empty():
+            x, y = self.draw()
+            self.step(self.loss(self.net(x), y), x)
+            (x, y), (z, _) = self.draw(), self.draw()
+            self.step(self.loss(self.net(x), y) + 0.1 * self.net(z).square().mean(), x)
+        self.buffer.add_data(not_aug_inputs, labels)
+        return self.step(self.loss(self.net(inputs), labels))
+""",
+}
+
+
+def observed(folder: Path, kind: str, *flags: str) -> tuple[Any, list[Any]]:
+    """A base in its second task, and what DGC took through θ̃ at each step of it; None if a step was not corrected."""
+    line = ["--plugin", write(folder, "base.py", BASE + OBSERVES[kind]), "--model", "base", "--dgc", "1", *flags]
+    line += ["--buffer_size", "60", "--minibatch_size", "8", "--backbone", "resnet18", "--num_filters", "2"]
+    model, dataset, _ = initialize(parse("--base_path", str(folder), "--dgc_alpha", "0.5", *line))
+    for _ in range(2):
+        loader, _ = dataset.get_data_loaders()
+        model.meta_begin_task(dataset)
+        model.steps, taken = [], watch_steps(model)
+        for batch in list(loader)[:3]:
+            model.meta_observe(*batch)
+        if model.current_task == 0:
+            model.meta_end_task(dataset)
+    return model, taken
+
+
+def watch_steps(model: Any) -> list[Any]:
+    taken: list[Any] = []
+    passes: list[Any] = []
+    correction, step = type(model.dgc).correction, type(model.dgc_view).step
+
+    def handing(replay: Any, stream: Any) -> Any:
+        passes[:] = step(model.dgc_view, replay, stream)
+        return passes
+
+    def watched(scale: float) -> Any:
+        before = [p.grad.clone() for p in model.net.parameters()]
+        passes.clear()
+        yield from correction(model.dgc, scale)
+        changed = any(not torch.equal(p.grad, old) for p, old in zip(model.net.parameters(), before, strict=True))
+        taken.append([p.inputs for p in passes] if changed else None)
+
+    model.dgc.correction, model.dgc_view.step = watched, handing
+    return taken
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "closed"])
+def test_each_step_is_calibrated_on_the_draws_since_the_one_before(estimator: str, tmp_path: Path) -> None:
+    model, taken = observed(tmp_path, "several", "--dgc_estimator", estimator)
+    assert [bool(drawn) for drawn in model.steps] == 3 * [False, True, True, False]
+    for drawn, inputs in zip(model.steps, taken, strict=True):
+        assert (inputs is None) == (not drawn)
+        if drawn and estimator == "sampled":
+            assert len(inputs) == 1 and torch.equal(inputs[0], drawn[0])
+    assert model._dgc_task_step == 12 and model.dgc.state_dict().get("stage_step", 12) == 12
+
+
+@pytest.mark.parametrize("kind", ["alone", "joined"])
+def test_how_a_base_passes_what_it_replays_is_found_out(kind: str, tmp_path: Path) -> None:
+    model, taken = observed(tmp_path, kind)
+    assert len(taken) == 3 and model._dgc_joined is (kind == "joined")
+    for (passed,), (inputs,) in zip(model.steps, taken, strict=True):
+        assert torch.equal(passed, inputs) and len(inputs) == (40 if kind == "joined" else 8)
+    assert not model.net._forward_pre_hooks
+
+
+def test_a_pass_that_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"dgc_base: .* use --dgc_view plain$"):
+        observed(tmp_path, "neither")
+    _, taken = observed(tmp_path, "neither", "--dgc_view", "plain")
+    assert len(taken) == 3 and all(inputs is not None for inputs in taken)
+
+
+DROPOUT = """
+from torch import nn
+from backbone import register_backbone
+from backbone.MNISTMLP import MNISTMLP
+
+@register_backbone("dropping")
+def dropping(num_classes, rate: float = 0.5, input_size: int = 784):
+    net = MNISTMLP(input_size, num_classes, 7)
+    net.classifier = nn.Sequential(nn.Dropout(rate), net.classifier)
+    return net
+"""
+
+
+def test_a_network_with_dropout_has_no_pass_that_could_be_taken_twice(tmp_path: Path) -> None:
+    flags = ["--plugin", write(tmp_path, "dropping.py", DROPOUT), "--model", "dgc_er", "--buffer_size", "10"]
+    flags += ["--base_path", str(tmp_path), "--backbone", "dropping"]
+    with pytest.raises(UsageError, match=r"the network has dropout, .*: use --dgc_view plain$"):
+        initialize(parse(*flags))
+    for allowed in (["--rate", "0"], ["--dgc_view", "plain"], ["--dgc_estimator", "closed"], ["--dgc_alpha", "0"]):
+        assert isinstance(initialize(parse(*flags, *allowed))[0], DgcMixin)
 
 
 def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:

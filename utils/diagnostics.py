@@ -10,25 +10,26 @@ see. The training loop may. Before every K-th step of a task t ≥ 2 it measures
 Each has `…_error` ‖estimate − true‖ / ‖true‖ and `…_cosine`. `alpha_star` = ⟨true − G(M;θ), c⟩ / ⟨c, c⟩ is the multiple
 of c that brings the buffer's gradient closest to the true one; `past_norm` is ‖true‖.
 
-Gradients are those of DGC: the cross-entropy over all outputs, un-augmented normalised images, BatchNorm in eval mode;
-always in float32. A measurement leaves no trace: neither in modes, statistics and `.grad`, nor in any random generator
-(its own is made anew from seed and step, so there is nothing to save either).
+Gradients are taken as the run's calibration takes its own (`--dgc_view`): on un-augmented images in eval mode, for runs
+without DGC too, or in the base's augmented batches in train mode. Views are never compared. Always in float32. A
+measurement leaves no trace: neither in modes, statistics and `.grad`, nor in any random generator (what it draws is
+determined by seed and step, so there is nothing to save either).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from utils.augmentations import apply_transform
+from models.utils.dgc_estimators import Pass, mean_gradient
+from models.utils.dgc_views import PlainView
 from utils.errors import UsageError
-from utils.modes import network_mode
 from utils.random_streams import RandomStreams
 
-CHUNK = 256  # images per pass
 Batch = tuple[Tensor, Tensor]
 
 
@@ -41,7 +42,7 @@ class Diagnostics:
                 f"--dgc_diagnostics {every} needs a replay buffer, which {model.NAME} has not; leave it out"
             )
         self.model, self.every = model, every
-        self._transform = dataset.get_batch_transform(augment=False)
+        self._view: Any = getattr(model, "dgc_view", None) or PlainView(model)
         self._tasks: list[Batch] = []  # training sets by task, on the host
 
     def keep(self, images: Any) -> None:
@@ -54,32 +55,27 @@ class Diagnostics:
         return bool(self.every and task and task_step % self.every == 0) and not self.model.buffer.is_empty()
 
     def measure(self, task: int, step: int) -> dict[str, float]:
-        """The values at this θ; `step`, the run's, determines the replay batch."""
-        rows = torch.randperm(
-            len(self.model.buffer), generator=RandomStreams(self.model.args.seed)[f"diagnostics/{step}"]
-        )
-        true = self._gradient(self._past(task))
-        batch = self._gradient(self._buffer(rows[: self.model.args.minibatch_size]))
-        buffer = self._gradient(self._buffer(torch.arange(len(rows))))
-        values = {"past_norm": true.norm(), **_compare("batch", batch, true), **_compare("buffer", buffer, true)}
-        direction = self.model.dgc_direction() if hasattr(self.model, "dgc_direction") else None
+        """The values at this θ; `step`, the run's, determines what is drawn."""
+        draws, buffer = RandomStreams(self.model.args.seed)[f"diagnostics/{step}"], self.model.buffer
+        rows = torch.randperm(len(buffer), generator=draws)
+        seed = int(torch.randint(2**32, (), generator=draws))
+        with self.model.dgc_aside(seed) if hasattr(self.model, "dgc_aside") else nullcontext():
+            past = [torch.cat(parts) for parts in zip(*self._tasks[:task], strict=True)]
+            true = self._gradient(self._view.past(*past))
+            batch = self._gradient(self._view.past(*self._stored(rows[: self.model.args.minibatch_size])))
+            whole = self._gradient(self._view.past(*self._stored(torch.arange(len(rows)))))
+            direction = self.model.dgc.direction() if hasattr(self.model, "dgc") else None
+        values = {"past_norm": true.norm(), **_compare("batch", batch, true), **_compare("buffer", whole, true)}
         if direction is not None:
             c = self._flat(direction)
-            values |= _compare("calibrated", buffer + c, true)
-            values["alpha_star"] = (true - buffer) @ c / (c @ c)
+            values |= _compare("calibrated", whole + c, true)
+            values["alpha_star"] = (true - whole) @ c / (c @ c)
         return {name: float(value) for name, value in values.items()}
 
-    def _gradient(self, batches: Iterable[Batch]) -> Tensor:
+    def _gradient(self, passes: Iterable[Pass]) -> Tensor:
         """The mean over all images, as one vector in float64 on the host."""
-        net, total, count = self.model.net, torch.zeros(()), 0
-        parameters = [p for p in net.parameters() if p.requires_grad]
-        with network_mode(net, training=False), torch.enable_grad():
-            for images, labels in batches:
-                loss = self.model.loss(net(images), labels)
-                found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-                total = total.to(loss.device) + len(labels) * torch.cat([g.reshape(-1) for g in found])
-                count += len(labels)
-        return total.cpu().double() / count
+        names = [name for name, p in self.model.net.named_parameters() if p.requires_grad]
+        return self._flat(mean_gradient(self.model.net, self.model.loss, passes, names))
 
     def _flat(self, vector: Mapping[str, Tensor]) -> Tensor:
         """A vector by names in the same form; zero for parameters that it leaves out."""
@@ -87,15 +83,10 @@ class Diagnostics:
         parts = [vector[name] if name in vector else torch.zeros_like(p) for name, p in trainable]
         return torch.cat([part.detach().reshape(-1) for part in parts]).cpu().double()
 
-    def _past(self, task: int) -> Iterator[Batch]:
-        for images, targets in self._tasks[:task]:
-            for data, labels in zip(images.split(CHUNK), targets.split(CHUNK), strict=True):
-                yield apply_transform(data.to(self.model.device), self._transform), labels.to(self.model.device)
-
-    def _buffer(self, rows: Tensor) -> Iterator[Batch]:
-        for index in rows.split(CHUNK):
-            images, labels, *_ = self.model.buffer.get_data_by_index(index, self._transform, self.model.device)
-            yield images, labels
+    def _stored(self, rows: Tensor) -> Batch:
+        """Rows of the buffer, as they are stored."""
+        images, labels, *_ = self.model.buffer.get_data_by_index(rows)
+        return images, labels
 
 
 def _compare(name: str, estimate: Tensor, true: Tensor) -> dict[str, Tensor]:

@@ -13,8 +13,11 @@ from utils.files import atomic_write_text
 from utils.registry import ROOT
 from utils.status import say
 
-# The mixin comes first: wherever the copying is interrupted, what is there can be imported.
-FILES = ("models/utils/dgc_mixin.py", "models/dgc_er.py", "models/dgc_derpp.py", "models/dgc_xder.py")
+# In the order of their imports: wherever the copying is interrupted, what is there can be imported.
+FILES = (
+    *("models/utils/dgc_estimators.py", "models/utils/dgc_views.py", "models/utils/dgc_mixin.py"),
+    *("models/dgc_er.py", "models/dgc_derpp.py", "models/dgc_xder.py"),
+)
 # By these a checkout of Mammoth is known; the last three are what our models build on.
 LANDMARKS = (
     *("main.py", "backbone/__init__.py", "datasets/__init__.py", "models/utils/continual_model.py"),

@@ -7,21 +7,14 @@ gradient over *all* past data and corrects each step by it. In every form that i
 gradient: the paper's combined rule (eq. 15) is α·Γ_DGC + (1−α)·g(x̄;θ) = g(x̄;θ) + α·(Γ' − g(x̄;θ̃)). So the base's
 `observe` runs untouched; a hook of its optimizer adds the correction just before the step.
 
-Notation: t task; x̄ the replay batch of this step; θ the parameters, θ̃ those at the start of the stage of m steps;
-g(X;θ) the gradient of the mean cross-entropy over a batch, G(D;θ) over a set; T_t the task's training set; N_past and
-N_t the numbers of images in finished tasks and in this one; w the weight of x̄'s cross-entropy in the base's loss.
+What is added is said by the estimators (models/utils/dgc_estimators.py, where the notation is explained), and on which
+images by their views (models/utils/dgc_views.py). This file fits both to a base method: it notes what the base replays,
+and attaches to its optimizer and its hooks.
 
-| `--dgc_estimator` | added at a step of task t ≥ 2 | kept |
-|---|---|---|
-| `sampled`  | w·α·(Γ' − g(x̄;θ̃)), the paper's Algorithm 1 | Γ', θ̃ |
-| `closed`   | w·α·c_t, the mean of `sampled` over x̄ | c_t |
-| `released` | α·Γ', the code published with the paper | Γ', θ̃, a running sum |
+Calibration leaves no trace in the network: neither in its statistics, modes and `.grad`, nor in the random numbers of
+the base, because draws of its own come from a private generator.
 
-Gradients for calibration are taken on un-augmented, normalised images (`released`: not normalised) with BatchNorm in
-eval mode. They leave no trace in the network: neither in its statistics, modes and `.grad`, nor in the random
-numbers of the base, because draws of our own come from a private generator.
-
-This file imports torch and the interface that Mammoth shares, and runs in a Mammoth checkout as it is.
+The three files import torch and the interface that Mammoth shares, and run in a Mammoth checkout as they are.
 """
 
 from __future__ import annotations
@@ -31,14 +24,18 @@ import copy
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded
+from models.utils.dgc_views import CHUNK, VIEWS, Draw, SameView, images_and_labels, raw_batches
 from utils.augmentations import apply_transform
 
 try:  # here an error of one line
@@ -46,10 +43,7 @@ try:  # here an error of one line
 except ImportError:  # in Mammoth
     UsageError = ValueError  # type: ignore[misc, assignment]
 
-CHUNK = 256  # images per pass when a gradient over a whole set is taken
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
-Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
-Batch = tuple[Tensor, Tensor]  # images and labels
 
 
 # -- flags -----------------------------------------------------------------------------------------------------------
@@ -81,10 +75,14 @@ def add_dgc_args(parser: Any) -> None:
         help="α of eq. 15, the share of the calibrated estimate; 0 is the base method")  # fmt: skip
     parser.add_argument("--dgc_m", type=_number(int, lambda v: v >= 1, "a whole number, at least 1"), default=200,
         help="m, the number of steps between updates of Γ' and θ̃ (eq. 12)")  # fmt: skip
+    parser.add_argument("--dgc_view", choices=["same", "plain"], default=None,
+        help="sampled: take the gradients at θ̃ on the base's own augmented pass in train mode (same, the default), "
+        "or on un-augmented images in eval mode (plain), as closed does")  # fmt: skip
     parser.add_argument("--dgc_stage", choices=["batch", "buffer"], default="batch",
         help="sampled: update Γ' (eq. 12) by one replay batch, as printed, or by the whole buffer")  # fmt: skip
     parser.add_argument("--dgc_current", type=binary, default=0,
-        help="1 adds the SVRG term of the current task, (G(T_t;θ̃) − g(x_t;θ̃))/t (eq. 10); sampled only")  # fmt: skip
+        help="1 adds the SVRG term of the current task, G(T_t;θ̃) − g(x_t;θ̃), with the weight that the base gives to "
+        "the stream (eq. 10); sampled only")  # fmt: skip
     parser.add_argument("--dgc_decay", type=_number(float, lambda v: v > 0, "greater than 0"), default=None,
         help="let the correction decay as exp(−k/TAU) over the steps k of a task; constant by default")  # fmt: skip
     parser.add_argument("--dgc_params", choices=["all", "head", "body"], default="all",
@@ -93,18 +91,22 @@ def add_dgc_args(parser: Any) -> None:
 
 def check_dgc_args(args: argparse.Namespace) -> None:
     """Refuse what contradicts itself (ValueError with one line)."""
-    task_free, fill = getattr(args, "task_free", False), getattr(args, "buffer_fill", "task_end")
+    estimator, task_free, fill = args.dgc_estimator, getattr(args, "task_free", False), getattr(args, "buffer_fill", "")
     problems = [
-        (args.dgc_estimator == "closed" and task_free,
+        (estimator == "closed" and task_free,
          "--dgc_estimator closed needs a buffer that stays as it is during a task: a task-free run has no tasks"),
-        (args.dgc_estimator == "closed" and fill != "task_end",
+        (estimator == "closed" and fill == "stream",
          "--dgc_estimator closed needs a buffer that stays as it is during a task: use --buffer_fill task_end"),
-        (args.dgc_current and args.dgc_estimator != "sampled", "--dgc_current 1 is a term of --dgc_estimator sampled"),
+        (estimator == "closed" and args.dgc_view == "same",
+         "--dgc_view same is for --dgc_estimator sampled; closed has no pair of gradients that could cancel"),
+        (estimator == "released" and args.dgc_view is not None,
+         f"--dgc_view {args.dgc_view} is for --dgc_estimator sampled; released takes raw images, as its code does"),
+        (args.dgc_current and estimator != "sampled", "--dgc_current 1 is a term of --dgc_estimator sampled"),
         (args.dgc_current and task_free,
          "--dgc_current 1 is zero in a task-free run, where each batch is a task: leave it out"),
         (args.dgc_decay and task_free, "--dgc_decay counts the steps of a task: a task-free run has no tasks"),
-        (args.dgc_stage == "buffer" and args.dgc_estimator != "sampled",
-         f"--dgc_stage buffer is for --dgc_estimator sampled; {args.dgc_estimator} has no such stage"),
+        (args.dgc_stage == "buffer" and estimator != "sampled",
+         f"--dgc_stage buffer is for --dgc_estimator sampled; {estimator} has no such stage"),
     ]  # fmt: skip
     for wrong, message in problems:
         if wrong:
@@ -121,93 +123,6 @@ def correction_scale(args: argparse.Namespace, step: int) -> float:
     return args.dgc_alpha * decay
 
 
-# -- gradients that leave no trace ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Eval mode for a while: BatchNorm uses its running statistics and leaves them alone."""
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def gradient(net: nn.Module, loss: Callable[..., Tensor], batch: Batch, names: Iterable[str]) -> list[Tensor]:
-    """g(X;θ) for the named parameters; not through `.grad`, which belongs to the base method."""
-    parameters = dict(net.named_parameters())
-    wanted = [parameters[name] for name in names]
-    with evaluating(net), torch.enable_grad():
-        found = torch.autograd.grad(loss(net(batch[0]), batch[1]), wanted, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)]
-
-
-def mean_gradient(
-    net: nn.Module, loss: Callable[..., Tensor], batches: Iterable[Batch], names: list[str], per_batch: bool = False
-) -> Vector:
-    """G(D;θ) from the batches of a set; `per_batch` gives a short last batch the weight of a full one."""
-    parameters = dict(net.named_parameters())
-    total = {name: torch.zeros_like(parameters[name]) for name in names}  # the parameters' strides: fast to add
-    count = 0
-    for batch in batches:
-        weight = 1 if per_batch else len(batch[1])
-        torch._foreach_add_(list(total.values()), gradient(net, loss, batch, names), alpha=weight)
-        count += weight
-    torch._foreach_div_(list(total.values()), count)
-    return total
-
-
-def shapes(net: nn.Module) -> dict[str, torch.Size]:
-    """By the names in its state: they differ between two networks of which one has grown."""
-    return {name: value.shape for name, value in net.state_dict().items()}
-
-
-def grown(vector: Tensor, like: Tensor) -> Tensor:
-    """A vector for a parameter that has grown since (a head with new outputs): zeros where nothing is known yet."""
-    if vector.shape == like.shape:
-        return vector
-    padded = torch.zeros_like(like)
-    padded[tuple(slice(size) for size in vector.shape)] = vector
-    return padded
-
-
-def accumulate(total: Vector, vector: Vector, scale: float = 1.0) -> None:
-    """total += scale · vector; what is new in it starts from zero."""
-    for name, value in vector.items():
-        total[name] = grown(total[name], value) if name in total else torch.zeros_like(value)
-    torch._foreach_add_([total[name] for name in vector], list(vector.values()), alpha=scale)
-
-
-def shrink(vector: Vector, factor: float) -> None:
-    if vector:
-        torch._foreach_mul_(list(vector.values()), factor)
-
-
-def raw_batches(images: Any, size: int) -> Iterator[Batch]:
-    """(un-augmented images in [0, 1], labels) of a training set in its own order: by slices, or item by item."""
-    for start in range(0, len(images), size):
-        if hasattr(images, "batch"):  # a training set of ours
-            rows = slice(start, start + size)
-            batch = images.batch(rows)
-            yield batch.float() / 255 if batch.dtype == torch.uint8 else batch, images.targets[rows]
-        else:
-            with torch.random.fork_rng(devices=[]):  # the items' own augmentation is drawn and not used
-                items = [images[i] for i in range(start, min(start + size, len(images)))]
-            items = [item for item in items if item[1] >= 0]  # Mammoth's label of what has none is −1
-            if items:
-                yield torch.stack([item[2] for item in items]), torch.as_tensor([int(item[1]) for item in items])
-
-
-@lru_cache
-def accepted_keywords(observe: Callable) -> frozenset[str] | None:
-    """Names that an `observe` accepts; None if it takes all."""
-    names = inspect.signature(observe).parameters
-    return None if "kwargs" in names else frozenset(names)
-
-
 # -- the mixin -------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +131,8 @@ class DgcMixin:
 
     # Which `buffer.get_data` of a step draws x̄, the batch whose cross-entropy enters the loss. ER's only one is 0.
     DGC_DRAW = 0
+    # Whether the base passes x̄ through its network joined to the stream's batch; None: to be found out.
+    DGC_JOINED: bool | None = None
 
     args: Any
     buffer: Any
@@ -223,33 +140,42 @@ class DgcMixin:
     device: Any
     loss: Any
     net: Any
+    normalization_transform: Any = None
     opt: Any
+    transform: Any
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         check_dgc_args(args)
+        kind = estimator_class(args)
+        self.dgc = kind(self, VIEWS[args.dgc_view or kind.VIEW](self), args)
+        self.dgc_past = 0  # N_past: images of finished tasks; batches in a task-free run
+        self.dgc_stream: tuple[Tensor, Tensor, Tensor] | None = None  # (inputs, un-augmented, labels) being observed
+        self.dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
+        # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
+        self.dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         self._dgc_task_free = bool(getattr(args, "task_free", False))
-        # Plain containers only: the framework saves and restores what lies in them.
-        self._dgc_gamma: Vector = {}  # Γ'
-        self._dgc_calibrator: Vector = {}  # closed: c_t
-        self._dgc_task_gradient: Vector = {}  # --dgc_current: G(T_t;θ̃)
-        self._dgc_record: Vector = {}  # released: the running sum
-        self._dgc_snapshot: list[nn.Module] = []  # θ̃ with its BatchNorm statistics; in a list, to be no submodule
-        self._dgc_past = 0  # images of finished tasks; batches in a task-free run
-        self._dgc_tasks = 0  # n of the released code: finished tasks; batches in a task-free run
-        self._dgc_stage_step = self._dgc_task_step = 0
+        self._dgc_task_step = 0
+        self._dgc_draws: list[Draw] = []  # since the last step
+        self._dgc_last_draws: list[Draw] = []  # those of the last step
+        self._dgc_passed: list[Tensor] = []  # what went through the network, while that is watched
+        self._dgc_joined = self.DGC_JOINED
         self._dgc_used = False  # whether there was ever a step that DGC could correct
         self._dgc_idle = 0  # batches observed before that, though there were past images in memory
         self._dgc_held_back: list[str] = []  # fields that the base wanted to store while the buffer must stay fixed
-        self._dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
-        self._dgc_draws: list[Tensor] = []
-        self._dgc_stream: Batch | None = None  # the batch being observed; None outside `observe`
-        # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
-        self._dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         super().__init__(backbone, loss, args, transform, dataset)  # type: ignore[call-arg]
+        self._dgc_check_fit()
+
+    def _dgc_check_fit(self) -> None:
         if self.dataset.SETTING == "general-continual" and not self._dgc_task_free:
             raise UsageError(
                 f"DGC needs the training sets of tasks, and {self.dataset.NAME} is one stream without any"
-                + ("; use --task_free 1" if hasattr(args, "task_free") else "")
+                + ("; use --task_free 1" if hasattr(self.args, "task_free") else "")
+            )
+        dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.net.modules())
+        if dropout and isinstance(self.dgc_view, SameView):
+            raise UsageError(
+                "--dgc_view same takes a pass twice, but the network has dropout, which is drawn anew each time: use "
+                "--dgc_view plain"
             )
 
     @classmethod
@@ -268,43 +194,82 @@ class DgcMixin:
         super().check_args(args)  # type: ignore[misc]
         check_dgc_args(args)
 
-    def dgc_weight(self, stream: int, replayed: int) -> float:
-        """w, the weight of the replay batch's cross-entropy in the base's loss; here one mean over both batches."""
-        return replayed / (stream + replayed)
+    @property
+    def dgc_view(self) -> Any:
+        """What the estimator sees of the images."""
+        return self.dgc.view
 
-    # The next four are for bases whose replay is no draw from the buffer, and for networks that grow.
+    # -- what a base method may need to say otherwise ----------------------------------------------------------------
 
-    def dgc_replay_weight(self) -> Any:
-        """w at this step: a number, or a tensor of no dimension if it lies on the device; None without any x̄."""
+    def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
+        """v and w, the weights of the cross-entropies of x_t and x̄ in the base's loss; here one mean over both."""
+        return stream / (stream + replayed), replayed / (stream + replayed)
+
+    def dgc_separate_weights(self, factor: float) -> tuple[float, float]:
+        """v and w of a base that adds x̄'s mean cross-entropy times a factor to the stream's."""
+        v, w = self.task_weights() if hasattr(self, "task_weights") else (1.0, 1.0)
+        return v, w * factor
+
+    def dgc_pass(self, inputs: Tensor, drawn: Tensor) -> tuple[Tensor, Any]:
+        """The batch in which x̄ went through the network at this step, and its rows there."""
+        if self._dgc_joined is None:
+            self._dgc_joined = self._dgc_find_form(inputs, drawn)
+        return (torch.cat((inputs, drawn)), slice(len(inputs), None)) if self._dgc_joined else (drawn, ALL)
+
+    def _dgc_find_form(self, inputs: Tensor, drawn: Tensor) -> bool:
+        """Whether x̄ was joined to the stream's batch in what has just gone through the network."""
+        if any(_equal(drawn, passed) for passed in self._dgc_passed):
+            return False
+        if inputs.shape[1:] == drawn.shape[1:]:
+            joined = torch.cat((inputs, drawn))
+            if any(_equal(joined, passed) for passed in self._dgc_passed):
+                return True
+        self._dgc_refuse(
+            "passes them through its network neither by themselves nor joined to the stream's batch; use --dgc_view "
+            "plain"
+        )
+
+    def dgc_mix(self) -> tuple[int, int]:
+        """How many images of the current task and of the buffer are in one pass of the base that has x̄ in it."""
+        return (self.args.batch_size if self._dgc_joined else 0), self.args.minibatch_size
+
+    def dgc_columns(self, current: bool = False) -> slice:
+        """The outputs in the cross-entropy of x̄, or of x_t."""
+        return ALL
+
+    def dgc_draw(self) -> Draw | None:
+        """x̄ of this step, if there is one."""
         if len(self._dgc_draws) <= self.DGC_DRAW:
             return None
-        return self.dgc_weight(len(self._dgc_stream[1]), len(self._dgc_draws[self.DGC_DRAW]))  # type: ignore[index]
+        if self._dgc_draws[self.DGC_DRAW].labels is None:
+            self._dgc_refuse("replays images without labels")
+        return self._dgc_draws[self.DGC_DRAW]
 
-    def dgc_replay_batch(self) -> Batch:
-        """x̄ of this step, un-augmented: the rows that the base drew."""
-        return self._dgc_rows(self._dgc_draws[self.DGC_DRAW])
+    def dgc_replay_weight(self) -> Any:
+        """w at this step: a number, or a scalar tensor if it lies on the device; None without any x̄."""
+        draw = self.dgc_draw()
+        return None if draw is None else self.dgc_weights(len(self.dgc_stream[2]), len(draw))[1]  # type: ignore[index]
 
-    def dgc_carry(self, vector: Vector) -> Vector:
-        """A vector of the last task, under the names that its parameters have now that a task begins."""
-        return vector
+    def dgc_stream_weight(self) -> float:
+        """v at this step."""
+        draw = self.dgc_draw()
+        return self.dgc_weights(len(self.dgc_stream[2]), 0 if draw is None else len(draw))[0]  # type: ignore[index]
 
     def dgc_copy(self) -> nn.Module:
         """A copy of the network to be θ̃; it may share what stays as it is until the next task."""
         return copy.deepcopy(self.net)
 
-    def dgc_direction(self) -> Vector | None:
-        """c of the calibrated estimate G(M;θ) + c at this moment, for those who watch; None if there is none yet.
+    def dgc_names(self) -> list[str]:
+        """The parameters that are calibrated: trainable ones, all or the part that `--dgc_params` names."""
+        part = self.args.dgc_params
+        head = {id(p) for p in self.net.classifier.parameters()} if part != "all" else set()
+        return [
+            name
+            for name, p in self.net.named_parameters()
+            if p.requires_grad and (part == "all" or (id(p) in head) == (part == "head"))
+        ]
 
-        `sampled`: Γ_DGC = g(x̄;θ) − g(x̄;θ̃) + Γ' (eq. 11) averaged over the buffer has c = Γ' − G(M;θ̃); `closed`: c_t;
-        `released`: Γ', which is what its code adds to the replay gradient. Without α, w and decay; not to be changed.
-        """
-        if self.args.dgc_estimator == "sampled":
-            ready = self._dgc_gamma and self._dgc_snapshot and not self.buffer.is_empty()
-            return self._dgc_gamma_minus_buffer(self._dgc_snapshot[0]) if ready else None
-        held = self._dgc_calibrator if self.args.dgc_estimator == "closed" else self._dgc_gamma
-        return self._dgc_like_network(held) or None
-
-    # -- around the base's hooks ---------------------------------------------------------------------------------
+    # -- around the base's hooks -------------------------------------------------------------------------------------
 
     def get_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = super().get_optimizer(*args, **kwargs)  # type: ignore[misc]
@@ -319,40 +284,22 @@ class DgcMixin:
             optimizer.register_step_post_hook(lambda opt, *_: self._dgc_after_step(opt))
 
     def begin_task(self, dataset: Any) -> None:
-        """c_t = Γ'(t) − G(M_t;θ), or θ̃ ← θ: only now, because the base may just have made the network grow."""
+        """The estimator only comes after the base, which may just have made the network grow."""
         super().begin_task(dataset)  # type: ignore[misc]
-        self._dgc_training_set = lambda: dataset.train_loader.dataset
+        self.dgc_training_set = lambda: dataset.train_loader.dataset
         self._dgc_task_step = 0
-        if not self.args.dgc_alpha:
-            return
-        self._dgc_gamma = self._dgc_like_network(self.dgc_carry(self._dgc_gamma))
-        self._dgc_record = self._dgc_like_network(self.dgc_carry(self._dgc_record))
-        if self.args.dgc_estimator == "released":
-            if self._dgc_snapshot and shapes(self._dgc_snapshot[0]) != shapes(self.net):
-                self._dgc_snapshot = [self.dgc_copy()]  # no other θ̃ has θ's shape; the stage goes on
-        elif self.args.dgc_estimator == "closed":
-            if self._dgc_past and not self.buffer.is_empty():  # as it is after tasks that were skipped
-                self._dgc_calibrator, self._dgc_gamma = self._dgc_gamma_minus_buffer(self.net), {}  # all that is kept
-        elif self._dgc_past or self.args.dgc_current:
-            self._dgc_take_snapshot()
+        self.dgc.begin_task()
+        self._dgc_joined = self.DGC_JOINED
 
     def end_task(self, dataset: Any) -> None:
-        """Keep what is needed of M_t, let the base finish (it may move θ, read and fill the buffer), then update Γ'."""
-        self._dgc_training_set = lambda: dataset.train_loader.dataset
+        self.dgc_training_set = lambda: dataset.train_loader.dataset
         self._dgc_check_use()
-        kept: list[Batch] = []
-        if self.args.dgc_alpha and self._dgc_past and self.args.dgc_estimator != "released":
-            kept = self._dgc_buffer_batches() if self.args.dgc_estimator == "closed" else self._dgc_stage_batches()
-        self._dgc_fill()
-        super().end_task(dataset)  # type: ignore[misc]
-        if not self.buffer.is_empty() and not hasattr(self.buffer, "labels"):
-            self._dgc_refuse("stores no labels with them")
-        if self.args.dgc_alpha:
-            if self.args.dgc_estimator == "released":
-                self._dgc_end_released()
-            else:
-                self._dgc_end_task(kept)
-        self._dgc_past += len(dataset.train_loader.dataset)
+        with self.dgc.end_task():
+            self._dgc_fill()
+            super().end_task(dataset)  # type: ignore[misc]
+            if not self.buffer.is_empty() and not hasattr(self.buffer, "labels"):
+                self._dgc_refuse("stores no labels with them")
+        self.dgc_past += len(dataset.train_loader.dataset)
 
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None, **kwargs: Any
@@ -363,39 +310,42 @@ class DgcMixin:
         if accepted is not None:
             kwargs = {name: value for name, value in kwargs.items() if name in accepted}
         self._dgc_attach(self.opt)
-        algorithm_2 = self._dgc_task_free and self.args.dgc_alpha
-        if algorithm_2 and self.args.dgc_estimator == "sampled" and not self._dgc_snapshot:
-            self._dgc_take_snapshot()
-        self._dgc_stream = (not_aug_inputs, labels)
-        to_replay = bool(self._dgc_past) and not self.buffer.is_empty()  # asked before the base stores this batch
+        self.dgc.before_observe()
+        self.dgc_stream = (inputs, not_aug_inputs, labels)
+        to_replay = bool(self.dgc_past) and not self.buffer.is_empty()  # asked before the base stores this batch
         try:
-            with self._dgc_recording():
+            with self._dgc_recording(), self._dgc_watching():
                 result = base(inputs, labels, not_aug_inputs, **kwargs)
             self._dgc_idle += to_replay and not self._dgc_used
-            if algorithm_2:
-                self._dgc_end_micro_task()
+            if self._dgc_task_free:
+                self._dgc_end_batch()
         finally:
-            self._dgc_stream = None
+            self.dgc_stream = None
+            self._dgc_draws, self._dgc_last_draws, self._dgc_passed = [], [], []
         _wandb_loss = result["loss"] if isinstance(result, dict) else result  # Mammoth logs locals of that kind of name
         return result
 
+    def _dgc_end_batch(self) -> None:
+        """Task-free: every batch is a task of its own."""
+        if self._dgc_idle == IDLE:
+            self._dgc_check_use()
+        self.dgc_past += 1
+        self._dgc_draws = self._dgc_last_draws
+        self.dgc.end_batch()
+
     @contextmanager
     def _dgc_recording(self) -> Iterator[None]:
-        """Note which rows the base draws; of a base without `--buffer_fill`, also hold the writes back.
+        """Note what the base draws; of a base without `--buffer_fill`, also hold the writes back.
 
         Not in a task-free run: it has no end of a task at which they could be made.
         """
         buffer = self.buffer
         get_data, add_data = buffer.get_data, buffer.add_data
-        self._dgc_draws = []
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            call = inspect.signature(get_data).bind(*args, **kwargs)
-            wanted = call.arguments.get("return_index", False)
-            call.arguments["return_index"] = True
-            index, *fields = get_data(*call.args, **call.kwargs)
-            self._dgc_draws.append(index)
-            return (index, *fields) if wanted else tuple(fields)
+            index, fields = _with_index(get_data, args, kwargs)
+            self._dgc_remember(index, fields)
+            return fields
 
         def held_back(*args: Any, **kwargs: Any) -> Any:
             fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
@@ -416,30 +366,35 @@ class DgcMixin:
             for name in ("get_data", "add_data"):
                 vars(buffer).pop(name, None)  # the class's own methods show again
 
-    # -- each step -------------------------------------------------------------------------------------------------
+    def _dgc_remember(self, index: Tensor | None, fields: Any) -> None:
+        def stored() -> tuple[Tensor, Tensor]:
+            if index is None:
+                self._dgc_refuse("has a buffer that does not tell which images it hands out; use --dgc_view same")
+            return self.dgc_rows(index)  # type: ignore[arg-type]
+
+        self._dgc_draws.append(Draw(*images_and_labels(fields), stored))
+
+    @contextmanager
+    def _dgc_watching(self) -> Iterator[None]:
+        """Until it is known how an unknown base passes x̄ through its network, see what goes there."""
+        if self._dgc_joined is not None or not self.dgc_past or not isinstance(self.dgc_view, SameView):
+            yield
+            return
+        hook = self.net.register_forward_pre_hook(lambda _, given: self._dgc_passed.append(given[0]))
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    # -- each step -----------------------------------------------------------------------------------------------------
 
     def _dgc_before_step(self, optimizer: Any) -> None:
-        """Add the correction to the gradients that the base has computed (eqs. 11 and 15)."""
-        if optimizer is not self.opt or self._dgc_stream is None or not self.args.dgc_alpha:
+        """Add the correction to the gradients that the base has computed."""
+        if optimizer is not self.opt or self.dgc_stream is None:
             return
-        scale = correction_scale(self.args, self._dgc_task_step)
-        if self.args.dgc_estimator == "released":
-            self._dgc_used = True  # it needs no draw of the base's
-            self._dgc_record_difference()
-            self._dgc_add(optimizer, self._dgc_gamma, scale)
-        elif self._dgc_past and (weight := self.dgc_replay_weight()) is not None:
-            self._dgc_used = True
-            scale *= weight
-            if self.args.dgc_estimator == "closed":
-                self._dgc_add(optimizer, self._dgc_calibrator, scale)
-            else:
-                self._dgc_add(optimizer, self._dgc_gamma, scale)
-                self._dgc_add(optimizer, self._dgc_at_snapshot(self.dgc_replay_batch()), -scale)
-        if self.args.dgc_current:
-            share = self._dgc_share_of_task()
-            stream = (self._dgc_ready(self._dgc_stream[0]), self._dgc_stream[1])
-            self._dgc_add(optimizer, self._dgc_task_gradient, share)
-            self._dgc_add(optimizer, self._dgc_at_snapshot(stream), -share)
+        self._dgc_used |= not self.dgc.NEEDS_DRAW or bool(self.dgc_past and self.dgc_replay_weight() is not None)
+        for vector, scale in self.dgc.correction(correction_scale(self.args, self._dgc_task_step)):
+            self._dgc_add(optimizer, vector, scale)
 
     def _dgc_add(self, optimizer: Any, vector: Vector, scale: float | Tensor) -> None:
         """To every trainable parameter of the optimizer; one without a gradient gets the correction as its gradient."""
@@ -449,7 +404,7 @@ class DgcMixin:
             if name in vector and p.requires_grad and id(p) in stepped:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
                 gradients.append(p.grad)
-                additions.append(grown(vector[name], p))
+                additions.append(padded(vector[name], p))
         if not gradients:
             return
         if isinstance(scale, Tensor):  # to read it would make the host wait
@@ -457,30 +412,11 @@ class DgcMixin:
         torch._foreach_add_(gradients, additions, alpha=scale)
 
     def _dgc_after_step(self, optimizer: Any) -> None:
-        """Count; at the end of a stage Γ' and θ̃ move on to the present parameters, before the buffer changes."""
-        if optimizer is not self.opt or self._dgc_stream is None or not self.args.dgc_alpha:
-            return
-        self._dgc_task_step += 1
-        if self.args.dgc_estimator != "sampled" or not (self._dgc_past or self.args.dgc_current):
-            return
-        self._dgc_stage_step += 1
-        # Algorithm 2 refreshes after batches 1, m+1, 2m+1, …; here `_dgc_past` batches came before this one.
-        due = self._dgc_past % self.args.dgc_m == 0 if self._dgc_task_free else self._dgc_stage_step == self.args.dgc_m
-        if due:
-            self._dgc_move_gamma(self._dgc_stage_batches())
-            self._dgc_take_snapshot()
-
-    def _dgc_move_gamma(self, batches: list[Batch]) -> None:
-        """Γ' ← g(X̄;θ) − g(X̄;θ̃) + Γ' (eq. 12)."""
-        if self._dgc_past and batches:
-            accumulate(self._dgc_gamma, self._dgc_mean_gradient(self.net, batches))
-            accumulate(self._dgc_gamma, self._dgc_mean_gradient(self._dgc_snapshot[0], batches), -1.0)
-
-    def _dgc_stage_batches(self) -> list[Batch]:
-        """X̄ for the stage update: a fresh draw from the buffer, or all of it."""
-        if self.buffer.is_empty():
-            return []
-        return self._dgc_buffer_batches() if self.args.dgc_stage == "buffer" else [self._dgc_rows(self._dgc_draw())]
+        if optimizer is self.opt and self.dgc_stream is not None:
+            self._dgc_task_step += 1
+            self.dgc.after_step()
+            # The next step's x̄ is drawn after this one: a base may make several steps in one `observe`.
+            self._dgc_draws, self._dgc_last_draws, self._dgc_passed = [], self._dgc_draws, []
 
     def _dgc_check_use(self) -> None:
         """A base on which DGC never has an effect must not pass for a run with DGC."""
@@ -493,136 +429,51 @@ class DgcMixin:
             "calibrate; run it without DGC"
         )
 
-    # -- ends of tasks -----------------------------------------------------------------------------------------------
+    # -- for the estimator and its view ------------------------------------------------------------------------------
 
-    def _dgc_end_task(self, kept: list[Batch]) -> None:
-        """Γ'(t+1) = (N_past·Γ'(t) + N_t·G(T_t;θ)) / (N_past + N_t) at the final θ (eq. 14).
-
-        Before that Γ'(t) is brought to θ: by the last, partial stage, or in closed form as G(M_t;θ) + c_t.
-        """
-        if self.args.dgc_estimator == "sampled":
-            self._dgc_move_gamma(kept)
-        elif kept:
-            self._dgc_gamma = self._dgc_mean_gradient(self.net, kept)
-            accumulate(self._dgc_gamma, self._dgc_calibrator)
-        share = self._dgc_share_of_task()
-        shrink(self._dgc_gamma, 1 - share)
-        accumulate(self._dgc_gamma, self._dgc_mean_gradient(self.net, self._dgc_task_batches()), share)
-
-    def _dgc_share_of_task(self) -> float:
+    def dgc_share_of_task(self) -> float:
         """N_t / (N_past + N_t): the paper's 1/t for tasks of different sizes (Remark 3.1)."""
-        current = len(self._dgc_training_set())
-        return current / (self._dgc_past + current)
+        current = len(self.dgc_training_set())
+        return current / (self.dgc_past + current)
 
-    def _dgc_end_micro_task(self) -> None:
-        """Task-free: every batch is a task of its own, and Γ' the mean over one more of them (eq. 14)."""
-        if self._dgc_idle == IDLE:
-            self._dgc_check_use()
-        images, labels = self._dgc_stream  # type: ignore[misc]
-        if not self._dgc_snapshot:
-            self._dgc_take_snapshot()
-        self._dgc_past += 1
-        self._dgc_tasks += 1
-        self._dgc_average(self._dgc_at_snapshot((self._dgc_ready(images), labels)))
-
-    # -- the released code ---------------------------------------------------------------------------------------------
-
-    def _dgc_record_difference(self) -> None:
-        """Sum g(R;θ) − g(R;θ̃) over m raw batches R; then Γ' += sum/(m·n) and θ̃ ← θ. A task's end resets neither."""
-        if not self._dgc_tasks or self.buffer.is_empty():
-            return
-        batch = self._dgc_rows(self._dgc_draw())
-        accumulate(self._dgc_record, self._dgc_mean_gradient(self.net, [batch]))
-        accumulate(self._dgc_record, self._dgc_at_snapshot(batch), -1.0)
-        self._dgc_stage_step += 1
-        if self._dgc_stage_step == self.args.dgc_m:
-            accumulate(self._dgc_gamma, self._dgc_record, 1 / (self.args.dgc_m * self._dgc_tasks))
-            self._dgc_record = {}
-            self._dgc_take_snapshot()
-
-    def _dgc_end_released(self) -> None:
-        """n ← n+1; Γ' ← ((n−1)·Γ' + mean over batches of g(raw batch;θ̃)) / n."""
-        if not self._dgc_snapshot:
-            self._dgc_take_snapshot()
-        self._dgc_tasks += 1
-        batches = self._dgc_task_batches(self.args.batch_size)
-        self._dgc_average(self._dgc_mean_gradient(self._dgc_snapshot[0], batches, per_batch=True))
-
-    def _dgc_average(self, vector: Vector) -> None:
-        shrink(self._dgc_gamma, 1 - 1 / self._dgc_tasks)
-        accumulate(self._dgc_gamma, vector, 1 / self._dgc_tasks)
-
-    # -- parameters and snapshots ----------------------------------------------------------------------------------
-
-    def _dgc_names(self) -> list[str]:
-        """The parameters that are calibrated: trainable ones, all or the part that `--dgc_params` names."""
-        part = self.args.dgc_params
-        head = {id(p) for p in self.net.classifier.parameters()} if part != "all" else set()
-        return [
-            name
-            for name, p in self.net.named_parameters()
-            if p.requires_grad and (part == "all" or (id(p) in head) == (part == "head"))
-        ]
-
-    def _dgc_mean_gradient(self, net: nn.Module, batches: Iterable[Batch], per_batch: bool = False) -> Vector:
-        return mean_gradient(net, self.loss, batches, self._dgc_names(), per_batch)
-
-    def _dgc_gamma_minus_buffer(self, net: nn.Module) -> Vector:
-        """Γ' − G(M;θ) at the parameters of `net`."""
-        difference = self._dgc_mean_gradient(net, self._dgc_buffer_batches())
-        torch._foreach_neg_(list(difference.values()))
-        accumulate(difference, self._dgc_like_network(self._dgc_gamma))
-        return difference
-
-    def _dgc_at_snapshot(self, batch: Batch) -> Vector:
-        """g(X;θ̃)."""
-        names = self._dgc_names()
-        return dict(zip(names, gradient(self._dgc_snapshot[0], self.loss, batch, names), strict=True))
-
-    def _dgc_like_network(self, vector: Vector) -> Vector:
-        """A vector of the last task, padded where the network has grown since."""
-        return {name: grown(vector[name], p) for name, p in self.net.named_parameters() if name in vector}
-
-    def _dgc_take_snapshot(self) -> None:
-        """θ̃ ← θ; a new stage begins. With `--dgc_current` it needs G(T_t;θ̃)."""
-        self._dgc_stage_step = 0
-        if self._dgc_snapshot and shapes(self._dgc_snapshot[0]) == shapes(self.net):
-            held = self._dgc_snapshot[0].state_dict()
-            for name, value in self.net.state_dict().items():
-                held[name].copy_(value)
-        else:
-            self._dgc_snapshot = [self.dgc_copy()]
-        if self.args.dgc_current:
-            self._dgc_task_gradient = self._dgc_mean_gradient(self.net, self._dgc_task_batches())
-
-    # -- data ----------------------------------------------------------------------------------------------------------
-
-    def _dgc_ready(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] as calibration sees them: normalised, but for the released code."""
-        if self.args.dgc_estimator == "released":
-            return images
-        return apply_transform(images, getattr(self, "normalization_transform", None))
-
-    def _dgc_rows(self, index: Tensor) -> Batch:
-        """Rows of the buffer, un-augmented."""
+    def dgc_rows(self, index: Tensor, augmented: bool = False) -> tuple[Tensor, Tensor]:
+        """Rows of the buffer: images in [0, 1], or as the base would get them, and labels."""
         index = index if index.device.type == "cpu" else index.to(self.buffer.device)  # which may be the host
-        images, labels, *_ = self.buffer.get_data_by_index(index, device=self.device)
-        return self._dgc_ready(images), labels
+        transform = self.transform if augmented else None
+        images, labels, *_ = self.buffer.get_data_by_index(index, transform=transform, device=self.device)
+        return images, labels
 
-    def _dgc_draw(self) -> Tensor:
-        """Rows of a replay batch of our own."""
-        return torch.randperm(len(self.buffer), generator=self._dgc_generator)[: self.args.minibatch_size]
+    @contextmanager
+    def dgc_own_randomness(self) -> Iterator[None]:
+        """What the base's transform draws inside comes from a seed of DGC's; all generators are put back."""
+        seed = int(torch.randint(2**32, (), generator=self.dgc_generator))
+        own = getattr(self.transform, "generator", None)
+        generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
+        if torch.device(self.device).type == "cuda":
+            generators.append(torch.cuda.default_generators[torch.device(self.device).index or 0])
+        states = [generator.get_state() for generator in generators]
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        for generator in generators:
+            generator.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
 
-    def _dgc_buffer_batches(self) -> list[Batch]:
-        """All of the buffer; copies, which stay what they are when the buffer changes."""
-        if self.buffer.is_empty():
-            return []
-        return [self._dgc_rows(index) for index in torch.arange(len(self.buffer)).split(CHUNK)]
-
-    def _dgc_task_batches(self, size: int = CHUNK) -> Iterator[Batch]:
-        """The current task's training set."""
-        for images, labels in raw_batches(self._dgc_training_set(), size):
-            yield self._dgc_ready(images.to(self.device)), labels.to(self.device)
+    @contextmanager
+    def dgc_aside(self, seed: int) -> Iterator[None]:
+        """For measurements: DGC's own draws inside are determined by the seed, and shift none that come after."""
+        state = self.dgc_generator.get_state()
+        self.dgc_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            self.dgc_generator.set_state(state)
 
     def _dgc_fill(self) -> None:
         """In a framework without `--buffer_fill`: offer what was held back, each image once (Algorithm 1)."""
@@ -630,17 +481,54 @@ class DgcMixin:
             return
         if self.args.dgc_alpha and not self._dgc_task_step:
             self._dgc_refuse("makes no step of its optimizer in `observe`")
-        for images, labels in raw_batches(self._dgc_training_set(), CHUNK):
+        for images, labels in raw_batches(self.dgc_training_set(), CHUNK):
             fields: dict[str, Any] = {"examples": images, "labels": labels}
             if "logits" in self._dgc_held_back:
-                with evaluating(self.net), torch.no_grad():
-                    normalised = apply_transform(images, getattr(self, "normalization_transform", None))
+                with borrowed(self.net), torch.no_grad():
+                    normalised = apply_transform(images, self.normalization_transform)
                     fields["logits"] = self.net(normalised.to(self.device))
             if "task_labels" in self._dgc_held_back:
                 fields["task_labels"] = torch.full_like(labels, self.current_task)  # type: ignore[attr-defined]
             self.buffer.add_data(**fields)
         self._dgc_held_back = []
 
-    def _dgc_refuse(self, reason: str) -> None:
+    def _dgc_refuse(self, reason: str) -> NoReturn:
         name = self.NAME  # type: ignore[attr-defined]
         raise UsageError(f"{name}: DGC corrects the cross-entropy of replayed images, but its base {reason}")
+
+
+# -- looking at functions of others ------------------------------------------------------------------------------------
+
+
+@lru_cache
+def accepted_keywords(observe: Callable) -> frozenset[str] | None:
+    """Names that an `observe` accepts; None if it takes all."""
+    names = inspect.signature(observe).parameters
+    return None if "kwargs" in names else frozenset(names)
+
+
+@lru_cache
+def signature(function: Callable) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _with_index(get_data: Callable, args: Any, kwargs: Any) -> tuple[Tensor | None, Any]:
+    """What a buffer hands out, and the rows that it drew, if its `get_data` can tell them."""
+    function = getattr(get_data, "__func__", None)
+    if function is None or "return_index" not in signature(function).parameters:
+        return None, get_data(*args, **kwargs)
+    call = signature(function).bind(get_data.__self__, *args, **kwargs)  # type: ignore[attr-defined]
+    wanted = call.arguments.get("return_index", False)
+    call.arguments["return_index"] = True
+    fields = function(*call.args, **call.kwargs)
+    if not _is_index(fields[0]):
+        raise UsageError(f"{function.__qualname__} takes return_index, but does not begin with an index of rows")
+    return fields[0], fields if wanted else tuple(fields[1:])
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 1 and not value.is_floating_point()
+
+
+def _equal(a: Tensor, b: Any) -> bool:
+    return isinstance(b, Tensor) and a.shape == b.shape and torch.equal(a, b)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.utils.continual_model import ContinualModel
 from utils.args import add_rehearsal_args, choice, number
 from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
@@ -29,6 +30,16 @@ def add_replay_args(parser: Any) -> None:
     )
 
 
+def add_replay_weight(parser: Any) -> None:
+    parser.add_argument(
+        "--replay_weight",
+        type=choice("batch", "tasks"),
+        default="batch",
+        help="weigh stream and replay as published (Mammoth), or as the paper's eq. 7 does: 1/t for the current task, "
+        "(t−1)/t for the past",
+    )
+
+
 def add_stored_weights(parser: Any) -> None:
     """The flags α and β of DER++'s loss and those built on it."""
     for name, what in {"--alpha": "logits, α", "--beta": "labels, β"}.items():
@@ -40,11 +51,50 @@ def check_replay_args(args: Namespace) -> None:
     args.buffer_fill = args.buffer_fill or "stream"
     if args.task_free and args.buffer_fill == "task_end":
         raise ValueError("--buffer_fill task_end: a task-free run has no ends of tasks; use --buffer_fill stream")
+    if args.task_free and getattr(args, "replay_weight", "batch") == "tasks":
+        raise ValueError("--replay_weight tasks: a task-free run knows no tasks; use --replay_weight batch")
 
 
 def make_buffer(args: Namespace, device: torch.device, dataset: Any) -> Buffer:
     """An empty reservoir on the model's device; it stores images as they came from the dataset, ours in 8 bits."""
     return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=dataset.image_dtype)
+
+
+class ReplayModel(ContinualModel):
+    """A method with a buffer, which may weigh the past as the paper does."""
+
+    def __init__(self, backbone: Any, loss: Any, args: Namespace, transform: Any, dataset: Any = None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = make_buffer(args, self.device, self.dataset)
+        self.past_images = 0  # `--replay_weight tasks`: in the training sets of finished tasks
+
+    def task_weights(self) -> tuple[float, float]:
+        """1/t and (t−1)/t, by images where tasks differ in size (eq. 7, Remark 3.1).
+
+        1 and 1 if tasks don't count, or in the first one, when what is replayed is of the same task.
+        """
+        if not self.past_images:
+            return 1.0, 1.0
+        past = self.past_images / (self.past_images + len(training_set(self.dataset)))
+        return 1 - past, past
+
+    def store(self, **fields: Tensor) -> None:
+        """Offer a step's batch to the buffer, unless that waits for the end of the task."""
+        if self.args.buffer_fill == "stream":
+            self.buffer.add_data(**fields)
+
+    def end_task(self, dataset: Any) -> None:
+        if self.args.buffer_fill == "task_end":
+            self.store_task(dataset)
+        self.count_task(dataset)
+
+    def count_task(self, dataset: Any) -> None:
+        if self.args.replay_weight == "tasks":
+            self.past_images += len(training_set(dataset))
+
+    def store_task(self, dataset: Any) -> None:
+        """What `--buffer_fill task_end` does at the end of a task."""
+        offer_task(self.buffer, dataset)
 
 
 def join_replay(model: Any, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

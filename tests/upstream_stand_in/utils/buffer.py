@@ -28,7 +28,7 @@ class Buffer:
         given = {name: value for name, value in given.items() if value is not None}
         if not hasattr(self, "examples"):
             for name, value in given.items():
-                kind = torch.int64 if name.endswith("els") else torch.float32
+                kind = torch.int64 if name.endswith("els") else torch.get_default_dtype()
                 setattr(self, name, torch.zeros((self.buffer_size, *value.shape[1:]), dtype=kind, device=self.device))
         for row in range(len(examples)):
             n = self.num_seen_examples
