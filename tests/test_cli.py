@@ -17,7 +17,7 @@ import models
 import utils.parse
 from utils.errors import UsageError, UserError
 from utils.parse import parse_args
-from utils.run_config import config_hash, relevant_config
+from utils.run_config import config_hash, difference, relevant_config
 
 ROOT = Path(__file__).resolve().parent.parent
 ER = ["--model", "er", "--buffer_size", "500"]
@@ -337,9 +337,26 @@ def test_the_hash_covers_what_matters_and_nothing_else() -> None:
     assert of() == of("--notes", "x", "--base_path", "/elsewhere", "--checkpoint_every", "7", "--lr", "0.1")
     changed = [["--lr", "0.2"], ["--n_epochs", "3"], ["--dataset_config", "online"], ["--task_free", "1"]]
     assert len({of(), *(of(*flags) for flags in changed)}) == 1 + len(changed)
-    config = relevant_config(parse("--seed", "1"))
-    assert config_hash(config) == config_hash(config | {"flag_of_tomorrow": None, "another": False})
-    assert config_hash(config) != config_hash(config | {"flag_of_tomorrow": 1})
+
+
+@pytest.mark.parametrize("value", [0, 1, False, True, "same", 0.0, []])
+def test_a_flag_of_tomorrow_counts_when_it_is_given_and_only_then(value: object) -> None:
+    """Whatever its value is: 0 is a choice, too, where not to give the flag means something else."""
+    args = parse("--seed", "1")
+    config = relevant_config(args)
+    args.flag_of_tomorrow = None
+    assert relevant_config(args) == config
+    args.flag_of_tomorrow = value
+    assert config_hash(relevant_config(args)) != config_hash(config)
+    assert difference(config, relevant_config(args)) == f"flag_of_tomorrow: None → {value}"
+
+
+def test_a_weight_decay_of_zero_is_not_the_default_one() -> None:
+    def of(*flags: str) -> str:
+        flags = ("--model", "dynamic_er", "--buffer_size", "50", "--seed", "1", *flags)
+        return config_hash(relevant_config(parse_args(list(flags))))
+
+    assert len({of(), of("--optim_wd_later", "0"), of("--optim_wd_later", "0.1")}) == 3
 
 
 def test_flags_are_frozen() -> None:

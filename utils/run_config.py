@@ -15,7 +15,8 @@ from utils.plugins import digest
 from utils.yaml_io import read_yaml
 
 # Part of every hash: raised when a change of the code moves numbers, so that old results are not taken for new ones.
-RESULTS_VERSION = 1
+# A flag that is added between two versions has the default None (docs/extending.md), so that it renames no run.
+RESULTS_VERSION = 2
 
 # Flags that leave the numbers of a run as they are.
 NEUTRAL = frozenset(
@@ -28,8 +29,8 @@ DERIVED = frozenset(
     """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
     conf_git_hash takes_unlabelled""".split()
 )
-# Values of flags that change nothing, though they are neither empty nor zero.
-OFF = {"label_perc": 1, "label_perc_by_class": 1} | {name: value for name, (value, _) in MAMMOTHS.items()}
+# Flags of Mammoth's that have a single value here and so change nothing.
+OFF = {name: value for name, (value, _) in MAMMOTHS.items()}
 # What a command does to a run, which is not repeated when the run is resumed.
 ONCE = frozenset(["resume", "overwrite"])
 
@@ -57,11 +58,10 @@ def recorded_args(args: Namespace) -> dict[str, Any]:
 
 
 def relevant_config(args: Namespace) -> dict[str, Any]:
-    """Everything that the numbers of a run depend on."""
+    """Everything that the numbers of a run depend on. A flag that is None was not given, and is left out."""
     dataset = datasets.get_dataset_class(args)
     config = {name: value for name, value in recorded_args(args).items() if name not in NEUTRAL}
     config = {name: value for name, value in config.items() if name not in OFF or value != OFF[name]}
-    config["lr_scheduler"] = config["lr_scheduler"] or "none"  # the name under which earlier runs were hashed
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
@@ -71,7 +71,7 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
         config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
-    return config
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:
@@ -93,12 +93,10 @@ def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:
 
 
 def config_hash(config: dict[str, Any]) -> str:
-    """Of what is switched on: a flag that is added one day, off by default, leaves the names of earlier runs alone."""
-    switched_on = {name: value for name, value in config.items() if value}
-    return hashlib.sha256(json.dumps(switched_on, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     """`lr: 0.1 → 0.03, n_epochs: 5 → 10` for the settings in which two configs differ."""
-    names = sorted(name for name in old.keys() | new.keys() if (old.get(name) or None) != (new.get(name) or None))
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
