@@ -16,6 +16,23 @@ def conv3x3(in_planes: int, out_planes: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(in_planes, out_planes, kernel_size=3, stride=stride, padding=1, bias=False)
 
 
+class ShortcutConv2d(nn.Conv2d):
+    """1×1 convolution without bias that leaves pixels out before it multiplies, where its stride may not be trusted.
+
+    On AVX2 processors oneDNN's gradient for the weights of a strided 1×1 convolution in channels_last writes past its
+    memory when there are fewer than 8 input channels (seen in PyTorch 2.14); without a stride it doesn't.
+    """
+
+    def __init__(self, in_planes: int, out_planes: int, stride: int):
+        super().__init__(in_planes, out_planes, kernel_size=1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu" and self.in_channels < 8 and x.stride(1) == 1:
+            rows, columns = self.stride
+            return F.conv2d(x[:, :, ::rows, ::columns], self.weight)
+        return super().forward(x)
+
+
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution only where the shape changes."""
 
@@ -29,9 +46,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(planes)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_planes != planes:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(in_planes, planes, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(planes)
-            )
+            self.shortcut = nn.Sequential(ShortcutConv2d(in_planes, planes, stride), nn.BatchNorm2d(planes))
 
     def pre_activation(self, x: Tensor) -> Tensor:
         """The block's output before its last ReLU, which some distillation losses compare."""

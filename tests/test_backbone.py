@@ -10,7 +10,7 @@ from torch import nn
 
 from backbone.mammoth_backbone import MammothBackbone, num_flat_features, xavier
 from backbone.MNISTMLP import MNISTMLP, mnistmlp
-from backbone.ResNetBlock import ResNet, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBlock import ResNet, ShortcutConv2d, reduced_resnet18, resnet18, resnet34
 
 
 def count(net: nn.Module) -> int:
@@ -113,6 +113,29 @@ def test_mlp_takes_channels_last_batches():
     net = mnistmlp(2, input_size=3 * 8 * 8)
     x = torch.rand(4, 3, 8, 8)
     torch.testing.assert_close(net(x.to(memory_format=torch.channels_last)), net(x))
+
+
+def derivatives(layer: nn.Module, x: torch.Tensor, delta: torch.Tensor) -> list[torch.Tensor]:
+    """The layer's outputs, and the gradients of its input and weight where δ is that of the outputs."""
+    x = x.detach().requires_grad_()
+    out = layer(x)
+    return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], delta)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [2, 7, 8])
+def test_a_shortcut_is_a_strided_convolution_in_any_layout(dtype: torch.dtype, width: int) -> None:
+    """Often enough that memory written outside its bounds would end the process."""
+    shortcut = ShortcutConv2d(width, 2 * width, 2).to(dtype).to(memory_format=torch.channels_last)
+    plain, magnitude = (nn.Conv2d(width, 2 * width, 1, stride=2, bias=False).double() for _ in range(2))
+    plain.weight.data, magnitude.weight.data = shortcut.weight.data.double(), shortcut.weight.data.double().abs()
+    for _ in range(100):
+        x, delta = torch.randn(9, width, 7, 8, dtype=dtype), torch.randn(9, 2 * width, 4, 4, dtype=dtype)
+        found = derivatives(shortcut, x.to(memory_format=torch.channels_last), delta)
+        expected = derivatives(plain, x.double(), delta.double())
+        bounds = derivatives(magnitude, x.double().abs(), delta.double().abs())
+        for value, exact, bound in zip(found, expected, bounds, strict=True):  # sums of at most 9·16 products
+            assert ((value - exact).abs() <= 9 * 16 * torch.finfo(dtype).eps * bound).all()
 
 
 @pytest.mark.parametrize("net", [resnet18(2, num_filters=2), mnistmlp(2)])
