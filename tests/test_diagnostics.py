@@ -22,6 +22,8 @@ from utils.diagnostics import Diagnostics
 from utils.errors import UsageError
 from utils.random_streams import RandomStreams
 
+pytestmark = pytest.mark.numeric
+
 STEPS = ["--fitting_mode", "iters", "--n_iters", "3", "--stop_after", "3"]
 FLAGS = ["--buffer_size", "40", "--minibatch_size", "16", *STEPS, *RESNET]
 DGC = {

@@ -22,6 +22,8 @@ from utils.parse import parse_args
 from utils.state import uncapturable
 from utils.training import train
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 # Two epochs of 5 steps: with m = 4 stages end inside tasks, and a partial one is left at their ends.
 SHORT = ["--buffer_size", "40", "--batch_size", "64", "--minibatch_size", "16", "--n_epochs", "2", "--lr", "0.02"]
