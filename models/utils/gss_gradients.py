@@ -111,8 +111,10 @@ def gradient_blocks(module: nn.Module, x: Tensor, delta: Tensor) -> Iterator[Ten
         return _of_any_module(module, x, delta)
     if type(module) is nn.Linear:
         return _of_linear(module, x, delta)
-    if type(module) in (nn.Conv2d, ShortcutConv2d) and module.groups == 1 and module.padding_mode == "zeros":
-        return _of_convolution(module, x, delta)
+    if type(module) is nn.Conv2d or type(module) is ShortcutConv2d:
+        if module.groups == 1 and module.padding_mode == "zeros":
+            return _of_convolution(module, x, delta)
+        return _of_any_module(module, x, delta)
     if isinstance(module, _BatchNorm) and module.running_mean is not None:
         return _of_batch_norm(module, x, delta)
     return _of_any_module(module, x, delta)
