@@ -1,16 +1,29 @@
-# make demo: train ER and DGC-ER on the embedded digits and compare them.   make test: all checks and tests.
+# make demo: train ER and DGC-ER on the embedded digits and compare them.
+# make check: lint, types and the fast tests.   make test: all checks and tests.
 # make traces: record the loss traces in tests/losses again.   make traces-against REV=main: compare them with a
 # revision's, byte for byte.
 PYTHON ?= python3
 BIN := .venv/bin
+# Whole files go to one process each, so that the tests of a file can share the runs they look at.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
-.PHONY: demo test lint types traces traces-against clean
+.PHONY: demo check test test-numeric coverage lint types traces traces-against clean
 
 demo: .venv/installed
 	$(BIN)/python -m utils.demo
 
-test: .venv/installed-dev lint types
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+check: lint types
+	$(PYTEST) -m "not slow and not browser and not slurm"
+
+test: lint types
+	$(PYTEST)
+
+# As on a processor without vector instructions: results may then differ in rounding, and only in that.
+test-numeric: .venv/installed-dev
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(PYTEST) -m numeric
+
+coverage: .venv/installed-dev
+	$(PYTEST) --cov=models --cov=utils --cov=datasets --cov-branch
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -19,13 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from main import initialize
-from models.utils.dgc_estimators import gradient
-from utils.parse import parse_args
-from utils.results import environment, write_json
+from main import initialize  # noqa: E402
+from models.utils.dgc_estimators import gradient  # noqa: E402
+from utils.parse import parse_args  # noqa: E402
+from utils.results import environment, write_json  # noqa: E402
 
 DRAWS, STAGE = 200, 40
 ALPHAS = (0.5, 1.0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+
+# The networks of the tests are so small that a second thread only costs time; what the caller asks for is honoured.
+# Read when torch is loaded, here and in the processes that tests start: all then compute with as many threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-torch.set_num_threads(1)  # the networks of the tests are so small that a second thread only costs time
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 

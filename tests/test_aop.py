@@ -29,6 +29,8 @@ from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 
 def scalar(value: float, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.tensor(value, dtype=dtype)

@@ -16,6 +16,8 @@ from torchvision.transforms import functional as TF
 import utils.augmentations as augmentations
 from utils.augmentations import BatchTransform, apply_transform, to_uint8, to_unit_float
 
+pytestmark = pytest.mark.numeric
+
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 FORMATS = [torch.contiguous_format, torch.channels_last]
 

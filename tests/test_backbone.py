@@ -12,6 +12,8 @@ from backbone.mammoth_backbone import MammothBackbone, num_flat_features, xavier
 from backbone.MNISTMLP import MNISTMLP, mnistmlp
 from backbone.ResNetBlock import Projection, ResNet, reduced_resnet18, resnet18, resnet34
 
+pytestmark = pytest.mark.numeric
+
 
 def count(net: nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())

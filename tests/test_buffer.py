@@ -77,10 +77,10 @@ def test_of_two_samples_for_one_slot_the_later_wins():
     assert filled(1, 200).labels.tolist() == [last]
 
 
-@pytest.mark.parametrize("batch", [1, 7, 60])
-def test_every_position_of_the_stream_is_kept_equally_often(batch):
+@pytest.mark.parametrize(("batch", "runs"), [(7, 400), (60, 1500)])
+def test_every_position_of_the_stream_is_kept_equally_often(batch, runs):
     """χ² over the positions; each is kept in a run with probability 10/60, and the 60 counts sum to 10·runs."""
-    runs, length, capacity = (400 if batch == 1 else 1500), 60, 10
+    length, capacity = 60, 10
     generator = seeded(11)
     counts = torch.zeros(length)
     for _ in range(runs):
@@ -194,6 +194,7 @@ def test_rows_that_have_no_image_are_left_out():
     assert buffer.task_labels.tolist() == [7, 7, 0, 0]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 8, 8)])
 def test_eight_bits_are_exact(memory_format, shape, device):
@@ -211,6 +212,7 @@ def test_eight_bits_are_exact(memory_format, shape, device):
         torch.testing.assert_close(out, x.float() / 255, rtol=0, atol=0)
 
 
+@pytest.mark.numeric
 def test_eight_bits_round_and_clamp():
     buffer = Buffer(4, image_dtype=torch.uint8)
     buffer.add_data(torch.tensor([0.0, 0.4999 / 255, 0.5001 / 255, 1.1]).view(4, 1, 1, 1))
@@ -337,6 +339,7 @@ class Probe:
         return batch.float() + 1000
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("image_dtype", [torch.uint8, torch.float32])
 def test_transforms_get_bytes_only_if_they_take_them(image_dtype):
     buffer = Buffer(8, image_dtype=image_dtype)
@@ -354,6 +357,7 @@ def test_transforms_get_bytes_only_if_they_take_them(image_dtype):
     torch.testing.assert_close(augmented, raw + 1000)
 
 
+@pytest.mark.numeric
 def test_batch_transform_normalises_what_is_stored(device):
     buffer = Buffer(8, device, image_dtype=torch.uint8)
     buffer.add_data(images(8).to(device))

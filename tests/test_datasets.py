@@ -89,6 +89,7 @@ def test_tasks_take_consecutive_classes(device):
         dataset.get_data_loaders()
 
 
+@pytest.mark.numeric
 def test_batches_have_the_promised_form():
     dataset = Toy(make_args())
     train, test = dataset.get_data_loaders()
@@ -244,6 +245,7 @@ def test_a_damaged_array_file_is_one_line(tmp_path):
         read()
 
 
+@pytest.mark.numeric
 def test_transforms():
     dataset = Toy(make_args())
     image = torch.rand(3, 4, 4)
@@ -324,6 +326,7 @@ def test_cifar100_in_other_numbers_of_tasks(config, tasks, classes):
 # -- seq-digits --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_digits_split_is_stratified_fixed_and_normalised():
     splits = []
     for seed in (0, 1):

@@ -18,6 +18,8 @@ from utils.guard import NonFiniteError
 from utils.parse import parse_args
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 
 

@@ -33,6 +33,8 @@ from utils.random_streams import RandomStreams
 from utils.state import pack
 from utils.training import train
 
+pytestmark = pytest.mark.numeric
+
 STEPS = ["--fitting_mode", "iters", "--n_iters", "3", "--stop_after", "3"]
 FLAGS = ["--buffer_size", "40", "--minibatch_size", "16", *STEPS, *RESNET]
 DGC = {

@@ -23,6 +23,8 @@ from utils.errors import UsageError, UserError
 from utils.parse import parse_args
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 PLAIN = ["--optim_mom", "0", "--optim_wd", "0", "--lr", "0.05"]
 

@@ -30,7 +30,6 @@ def test_the_grid_of_the_page_is_run_and_tabulated(
     ((name, content),) = re.findall(r"^File `([^`]+)`:\n\n```yaml\n(.*?)^```", PAGE, re.M | re.S)
     (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     own = [command for command in COMMANDS if "--grid" in command]
     assert [command.split()[0] for command in own] == ["run", "table"]
     for command in own:

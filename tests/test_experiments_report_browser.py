@@ -18,6 +18,8 @@ if CHROMIUM is None:
     pytest.skip("no Chromium found: install the package chromium", allow_module_level=True)
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: requirements-dev.txt has it")
 
+pytestmark = pytest.mark.browser
+
 DEADLINE = 60_000  # milliseconds; only a machine that does nothing else is quick
 MAIN_THREAD_SECONDS = 1.0
 PHONE = {"width": 375, "height": 740}

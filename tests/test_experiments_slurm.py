@@ -38,8 +38,7 @@ ROWS = {"ER": {"model": "er"}}
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def fresh() -> None:
     slurm_queue._squeue.cache_clear()
 
 
@@ -90,6 +89,7 @@ def act_when_begun(actions: dict[Cell, Callable[[str], object]]) -> bool:
     return not actions
 
 
+@pytest.mark.slurm
 @needs_slurm
 def test_an_array_does_every_cell_once_whatever_happens_to_its_jobs(
     slurm: None, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -126,6 +126,7 @@ def test_an_array_does_every_cell_once_whatever_happens_to_its_jobs(
     assert_same_results(cells, tmp_path / "undisturbed")
 
 
+@pytest.mark.slurm
 @needs_slurm
 def test_what_sbatch_refuses_is_one_line(slurm: None, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (cell,) = expanded(tmp_path, flags=DIGITS, rows=ROWS).cells

@@ -117,7 +117,7 @@ def test_lock_names_directory_and_holder_and_dies_with_the_process(tmp_path: Pat
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         holder.stdout.close()  # type: ignore[union-attr]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         try:
             lock = RunLock(path)

@@ -64,6 +64,7 @@ def test_defaults_and_flags_come_from_the_class() -> None:
         arguments("seq-patches", "--augment", "all")
 
 
+@pytest.mark.numeric
 def test_tasks_are_cut_out_of_the_whole_set() -> None:
     dataset = make("seq-patches")
     for task in range(3):
@@ -207,6 +208,7 @@ def test_a_file_dropped_into_the_folder_is_found() -> None:
 # -- transforms ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_replayed_images_are_transformed_in_batches_or_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     dataset = make("seq-patches")
     images = torch.rand(5, 3, 8, 8)
@@ -250,6 +252,7 @@ REPLAY = {
 }
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "flags",
     [
@@ -399,6 +402,7 @@ def test_a_stream_is_for_task_free_methods(name: str, tmp_path: Path) -> None:
     assert summary["steps"] == 9
 
 
+@pytest.mark.numeric
 def test_mammoths_evaluation_agrees_with_ours(tmp_path: Path) -> None:
     summary, model, _ = run(tmp_path, *on("seq-patches"), *ER)
     class_il, _ = model.dataset.evaluate(model, model.dataset)

@@ -91,6 +91,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", PATTERNS)
 def test_it_runs_unmodified(name: str, tmp_path: Path) -> None:
     accuracy, model = train(name, tmp_path)
@@ -108,6 +109,7 @@ def test_fine_tuning_is_the_same_as_ours(tmp_path: Path) -> None:
         assert (ours / file).read_bytes() == (theirs / file).read_bytes()
 
 
+@pytest.mark.numeric
 def test_one_image_per_step(tmp_path: Path) -> None:
     """MER sets `batch_size` by `set_defaults`, and in its constructor, before the loaders are made."""
     summary, model, _ = run(tmp_path, *flags_of("mer"), "--n_epochs", "1", "--stop_after", "2", model="mer")
@@ -115,6 +117,7 @@ def test_one_image_per_step(tmp_path: Path) -> None:
     assert summary["class_il"]["FAA"] > 90
 
 
+@pytest.mark.numeric
 def test_joint_training_on_kept_loaders(tmp_path: Path) -> None:
     summary, model, _ = run(tmp_path, *flags_of("joint"), "--n_epochs", "3", model="joint")
     assert summary["class_il"]["FAA"] > 85

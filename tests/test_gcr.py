@@ -22,6 +22,8 @@ from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 
 

@@ -14,6 +14,8 @@ from models.utils.continual_model import OPTIMIZERS
 from utils.buffer import Buffer
 from utils.guard import NonFiniteError, NonFiniteGuard
 
+pytestmark = pytest.mark.numeric
+
 
 class Learner:
     """The outline of a replay method: one step with two loss terms, then a write into the buffer."""

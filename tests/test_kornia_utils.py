@@ -10,6 +10,8 @@ from torchvision import transforms as T
 from utils.augmentations import apply_transform
 from utils.kornia_utils import KorniaAugNoGrad, to_kornia_transform
 
+pytestmark = pytest.mark.numeric
+
 IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 

@@ -66,6 +66,7 @@ def test_channels_last_batches():
     assert plain.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.numeric
 def test_pairs_come_in_order():
     transform = BatchTransform(SIZE, (0.5,) * 3, (0.25,) * 3)
     images = image_set()
@@ -143,6 +144,7 @@ def test_extra_fields_of_a_model_follow_the_images():
         assert logits[:, 2].tolist() == order([(None, None, plain)])
 
 
+@pytest.mark.numeric
 def test_image_set():
     images = image_set()
     by_mask, by_index = images.subset(images.targets == 1), images.subset(torch.arange(1, N, 4))

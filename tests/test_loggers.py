@@ -45,6 +45,7 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.numeric
 def test_windows_hold_every_step(tmp_path: Path, device: torch.device) -> None:
     path = tmp_path / "metrics.jsonl"
     train(MetricsLog(path), device)

@@ -115,6 +115,7 @@ def test_a_seeded_loader_is_the_same_every_time_and_takes_options() -> None:
 # -- augmentations and losses ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_cutmix_mixes_as_much_as_it_says() -> None:
     np.random.seed(0)
     torch.manual_seed(0)
@@ -129,6 +130,7 @@ def test_cutmix_mixes_as_much_as_it_says() -> None:
         cutmix_data(x, y, alpha=0)
 
 
+@pytest.mark.numeric
 def test_batch_augmentations() -> None:
     torch.manual_seed(0)
     x = torch.rand(400, 3, 6, 6)
@@ -145,6 +147,7 @@ def test_batch_augmentations() -> None:
     assert strong.shape == x.shape and strong.min() >= -2.51 and not strong.requires_grad
 
 
+@pytest.mark.numeric
 def test_similarities_are_preserved() -> None:
     a = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     b = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
@@ -228,6 +231,7 @@ class Directions:
         return inputs.flatten()
 
 
+@pytest.mark.numeric
 def test_gradients_that_point_elsewhere_replace_those_that_agree() -> None:
     np.random.seed(0)
     buffer = utils.gss_buffer.Buffer(4, "cpu", 4, Directions())
@@ -246,6 +250,7 @@ def test_gradients_that_point_elsewhere_replace_those_that_agree() -> None:
 # -- exemplars -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_herding_is_greedy() -> None:
     features = torch.tensor([[0.0], [10.0], [4.0], [5.5]])  # their mean is 4.875
     assert herd(features, 3).tolist() == [3, 2, 1]
@@ -388,6 +393,7 @@ def test_get_scheduler_makes_an_optimizer_and_is_lenient(caplog: pytest.LogCaptu
     assert get_scheduler(model.net, model.args) is None and "has no optimizer" in caplog.text
 
 
+@pytest.mark.numeric
 def test_shapes_of_schedules() -> None:
     def rates(make: Any, steps: int) -> list[float]:
         optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
@@ -419,6 +425,7 @@ class Scheduled(Sgd):
         return loss
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("mode", "moves", "rate"), [("epoch", False, 2), ("iter", False, 18), ("iter", True, 18)])
 def test_a_schedule_of_the_models_own_moves_once(
     mode: str, moves: bool, rate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

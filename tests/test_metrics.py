@@ -7,6 +7,8 @@ import pytest
 
 from utils import metrics
 
+pytestmark = pytest.mark.numeric
+
 NAN = float("nan")
 
 # AA = 90, (70 + 80)/2 = 75, (40 + 50 + 84)/3 = 58

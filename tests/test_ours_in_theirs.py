@@ -20,6 +20,8 @@ from helpers import ROOT
 from models.utils.dgc_views import raw_batches
 from utils.export_plugin import export
 
+pytestmark = pytest.mark.numeric
+
 COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 2 --buffer_size 20"
 BASES = {"er": "", "derpp": "--alpha 0.1 --beta 0.5", "xder": "--alpha 0.1 --beta 0.5"}
 ESTIMATORS = {
@@ -48,8 +50,6 @@ AGAIN = {f"{name} again": flags for name, flags in OWN.items()}
 # Runs one command after the other in one process, as if each were the first: torch is loaded once.
 DRIVER = """
 import json, sys
-import torch
-torch.set_num_threads(1)
 import main
 from utils.buffer import Buffer
 methods = dict(vars(Buffer))
@@ -141,7 +141,7 @@ def run(checkout: Path, commands: dict[str, str], driver: str = DRIVER) -> dict[
         [sys.executable, "-c", driver],
         input=json.dumps([shlex.split(f"{flags} {COMMON}") for flags in commands.values()]),
         cwd=checkout,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        env=os.environ | {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )
@@ -241,8 +241,6 @@ def test_grey_images_in_a_tensor_are_read_item_by_item() -> None:
 def test_its_command_line(checkout: Path, reports: dict[str, Any], tmp_path: Path) -> None:
     command = [sys.executable, "main.py", *shlex.split(OURS["dgc_er closed"]), *COMMON.split()]
     command += ["--report", str(tmp_path / "report.json")]
-    done = subprocess.run(
-        command, cwd=checkout, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "report.json").read_text()) == reports["dgc_er closed"]

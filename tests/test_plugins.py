@@ -159,6 +159,7 @@ def test_a_gem_comes_without_the_file_of_gem(tmp_path: Path) -> None:
     assert type(model).__module__.startswith("plugin_alone") and summary["class_il"] == beside["class_il"]
 
 
+@pytest.mark.numeric
 def test_gradients_as_one_vector() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(2, 3)), *(torch.nn.Parameter(torch.zeros(n)) for n in (2, 1))]
     parameters[0].grad, parameters[2].grad = torch.arange(6.0).view(3, 2).T, torch.tensor([9.0])
@@ -249,6 +250,7 @@ def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
 # -- DGC on top ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_dgc_on_a_foreign_model_is_the_two_lines_of_class(tmp_path: Path) -> None:
     """`--dgc 1` and `class DgcErAce(DgcMixin, ErAce)` give the same numbers, which are not those without DGC."""
     foreign = (FOREIGN / "er_ace.py").read_text()

@@ -55,6 +55,7 @@ def waits(tmp_path: Path, *runs: str) -> list[Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("flags", [f"--model dgc_er {DGC}", f"--model er {REPLAY} --task_free 1"])
 def test_what_is_learnt_there_is_what_is_learnt_here(flags: str, tmp_path: Path) -> None:
     waits(tmp_path, flags)

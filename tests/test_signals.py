@@ -16,12 +16,13 @@ from utils.signals import NAMES, StopSignals, blocked_signals
 
 ROOT = Path(__file__).resolve().parent.parent
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+DEADLINE = 120  # seconds, on however busy a machine; the loop takes five times as long unless it is ended
 LOOP = """
 import sys, time
 from utils.signals import StopSignals
 with StopSignals() as stop:
     print('ready', flush=True)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 600
     while time.monotonic() < end and (stop.received is None or sys.argv[1] == 'stubborn'):
         time.sleep(0.01)
 sys.exit(stop.exit_code)
@@ -41,7 +42,7 @@ def start(mode: str) -> subprocess.Popen:
 def test_first_signal_ends_the_loop_with_128_plus_its_number(name: str) -> None:
     process = start("polite")
     process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + getattr(signal, name)
     assert errors == f"{name} received: saving at the next step boundary; a further Ctrl-C stops at once\n"
 
@@ -53,10 +54,8 @@ def test_a_scheduler_may_repeat_itself_and_ctrl_c_ends_the_process_at_once() -> 
         process.send_signal(number)
         time.sleep(0.3)
         assert process.poll() is None
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
-    assert time.monotonic() - began < 5
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert len(errors.splitlines()) == 2 and "SIGINT" in errors.splitlines()[1]
 

@@ -22,6 +22,8 @@ from utils.parse import parse_args
 from utils.state import uncapturable
 from utils.training import train
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 # Two epochs of 5 steps: with m = 4 stages end inside tasks, and a partial one is left at their ends.
 SHORT = ["--buffer_size", "40", "--batch_size", "64", "--minibatch_size", "16", "--n_epochs", "2", "--lr", "0.02"]
@@ -304,9 +306,11 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
 
 
 def test_a_network_with_batch_norm_learns(tmp_path: Path) -> None:
-    flags = [*RESNET, "--n_epochs", "3", "--lr", "0.1", "--stop_after", "2", "--ssvrg_m", "10", "--buffer_size", "100"]
-    found = run(tmp_path, *flags, model="ssvrg")[0]["class_il"]["FAA"]
-    assert found > 55
+    """Measured, seeds 0 to 5: 78 … 90; after two tasks of two classes, one forgotten task leaves at most 50."""
+    flags = ["--backbone", "resnet18", "--num_filters", "4", "--n_epochs", "3", "--lr", "0.03", "--stop_after", "2"]
+    flags += ["--ssvrg_m", "10", "--buffer_size", "100"]
+    found = [run(tmp_path / str(seed), *flags, model="ssvrg", seed=seed)[0]["class_il"]["FAA"] for seed in range(3)]
+    assert sum(found) / 3 > 60, found
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from torchvision.transforms.v2 import functional as TF
 from utils.augmentations import apply_transform, to_unit_float
 from utils.strong_views import NEUTRAL, StrongViews, ViewParameters
 
+pytestmark = pytest.mark.numeric
+
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 ADJUST = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)
 SIZES = [(3, (32, 32)), (1, (28, 28)), (1, (8, 8)), (3, (10, 14))]

@@ -91,6 +91,7 @@ def test_task_free_needs_a_buffer_that_fills_as_it_goes(tmp_path: Path) -> None:
         run(tmp_path, *ER, "--task_free", "1", "--buffer_fill", "task_end")
 
 
+@pytest.mark.numeric
 def test_learning_rate_schedule_restarts_at_each_task(tmp_path: Path) -> None:
     flags = ["--n_epochs", "3", "--lr_scheduler", "multisteplr", "--lr_milestones", "1", "2", "--stop_after", "2"]
     _, _, directory = run(tmp_path, *flags, model="sgd")
@@ -99,6 +100,7 @@ def test_learning_rate_schedule_restarts_at_each_task(tmp_path: Path) -> None:
     assert rates == [(1, expected), (2, expected)]
 
 
+@pytest.mark.numeric
 def test_milestones_below_one_are_shares_of_the_task(tmp_path: Path) -> None:
     schedule = ["--lr_scheduler", "multisteplr", "--scheduler_mode", "iter", "--lr_milestones", "0.5", "0.9"]
     _, _, directory = run(tmp_path, "--fitting_mode", "iters", "--n_iters", "10", *schedule, model="sgd")
@@ -113,6 +115,7 @@ def test_iterations_cut_epochs_short(tmp_path: Path) -> None:
     assert epochs == [(task, 2, 13) for task in (1, 2, 3, 4, 5)]
 
 
+@pytest.mark.numeric
 def test_er_beats_fine_tuning_and_joint_beats_both(tmp_path: Path) -> None:
     faa = {name: run(tmp_path / name, *flags, model=name)[0]["class_il"] for name, flags in
            (("sgd", []), ("er", ["--buffer_size", "200"]), ("joint", []))}  # fmt: skip
@@ -130,6 +133,7 @@ def test_joint_sees_all_tasks_and_is_evaluated_on_each(tmp_path: Path) -> None:
     assert (task_il[4] >= class_il[4]).all() and (task_il[4] > class_il[4]).any()
 
 
+@pytest.mark.numeric
 def test_er_step_is_one_mean_over_both_batches(device: torch.device, tmp_path: Path) -> None:
     """θ ← θ − η ∇ mean CE over the b + r images of stream and replay batch, BatchNorm statistics shared."""
     flags = ["--model", "er", *ER, "--seed", "0", "--device", device.type, "--base_path", str(tmp_path)]
@@ -307,6 +311,7 @@ def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
     assert "--base_path" in done.stderr
 
 
+@pytest.mark.numeric
 def test_autocast_sees_the_weights_as_they_are() -> None:
     """Also after a step within one region, where DGC takes gradients anew; torch would have the old ones cached."""
     layer = torch.nn.Linear(1, 1, bias=False)
@@ -336,6 +341,7 @@ def test_an_unusable_device_is_refused(tmp_path: Path) -> None:
         run(tmp_path, *SHORT, "--device", "99")
 
 
+@pytest.mark.numeric
 def test_channels_last_learns_the_same(tmp_path: Path) -> None:
     flags = [*ER, "--backbone", "resnet18", "--num_filters", "4", "--n_epochs", "1", "--stop_after", "2"]
     _, _, plain = run(tmp_path / "plain", *flags)
@@ -344,6 +350,7 @@ def test_channels_last_learns_the_same(tmp_path: Path) -> None:
     assert events(fast)[0]["loss"][:3] == pytest.approx(events(plain)[0]["loss"][:3], rel=1e-3)  # rounding grows later
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_optimizers_are_torchs(optimizer: str, tmp_path: Path) -> None:
     flags = ["--optimizer", optimizer, "--lr", "0.01", "--optim_wd", "0.1", "--optim_mom", "0.5", "--seed", "0"]
@@ -354,6 +361,7 @@ def test_optimizers_are_torchs(optimizer: str, tmp_path: Path) -> None:
     assert group.get("momentum") == (0.5 if optimizer == "sgd" else None)
 
 
+@pytest.mark.numeric
 def test_joint_with_validation_ends_on_every_test_set(tmp_path: Path) -> None:
     summary, _, _ = run(tmp_path, "--n_epochs", "2", "--validation", "10", model="joint")
     assert len(summary["test"]["class_il"]) == 5 and summary["n_tasks"] == 5
@@ -438,6 +446,7 @@ def test_a_damaged_config_is_named(content: str, tmp_path: Path) -> None:
         run(tmp_path, "--n_epochs", "0", model="sgd")
 
 
+@pytest.mark.numeric
 def test_cosine_reaches_zero_at_the_end_of_a_task_whatever_counts_it(tmp_path: Path) -> None:
     for mode, fitting in (("epoch", []), ("iter", []), ("iter", ["--fitting_mode", "iters", "--n_iters", "20"])):
         flags = ["--lr_scheduler", "cosine", "--scheduler_mode", mode, "--n_epochs", "4", *fitting, "--stop_after", "1"]

@@ -26,6 +26,8 @@ from utils.parse import parse_args
 from utils.simclrloss import SupConLoss
 from utils.state import uncapturable
 
+pytestmark = pytest.mark.numeric
+
 BUFFER = ["--buffer_size", "50"]
 TERMS = ("loss", "loss_stream", "loss_mse", "loss_replay", "loss_contrast", "loss_past", "loss_future")
 

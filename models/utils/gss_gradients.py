@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from backbone.ResNetBlock import Projection
 from utils.modes import network_mode
 
 BLOCK = 2**22  # numbers (16 MB): ResNet-18's largest layers take a quarter less time than with four times as many
@@ -110,8 +111,10 @@ def gradient_blocks(module: nn.Module, x: Tensor, delta: Tensor) -> Iterator[Ten
         return _of_any_module(module, x, delta)
     if type(module) is nn.Linear:
         return _of_linear(module, x, delta)
-    if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
-        return _of_convolution(module, x, delta)
+    if type(module) is nn.Conv2d or type(module) is Projection:
+        if module.groups == 1 and module.padding_mode == "zeros":
+            return _of_convolution(module, x, delta)
+        return _of_any_module(module, x, delta)
     if isinstance(module, _BatchNorm) and module.running_mean is not None:
         return _of_batch_norm(module, x, delta)
     return _of_any_module(module, x, delta)
