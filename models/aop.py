@@ -31,8 +31,9 @@ class Aop(ContinualModel):
         k = Q rᵀ,   Q ← Q − k kᵀ / (a + r k);     ∇W ← ∇W Qᵀ
 
     r is the batch mean of a linear layer's input; of a convolution, each patch on a grid of two pixels of the
-    zero-padded batch-mean map. a falls in the course λ of a task: (10⁻⁵)^λ, in linear layers (mean(r)⁴ + var(r))^λ. The
-    projected gradient is clipped. All rows enter Q in one update (models/utils/aop_projector.py).
+    zero-padded batch-mean map. a falls in the course λ of a task: (10⁻⁵)^λ, in linear layers (mean(r)⁴ + var(r))^λ,
+    where var divides by n − 1. The projected gradient is clipped. All rows enter Q in one update
+    (models/utils/aop_projector.py).
 
     Ours, where the paper's networks leave it open (they have neither biases nor BatchNorm):
     - What has no projector, biases and BatchNorm's scales and shifts, stays as initialised: trained freely, it undoes

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from models.utils.continual_model import ContinualModel
-from models.utils.gcr_memory import CandidateReservoir, Examples, choose, join
+from models.utils.gcr_memory import CandidateReservoir, Examples, choose
 from models.utils.gcr_selection import logit_gradients, select
 from models.utils.rehearsal import add_stored_weights, make_buffer, to_input, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
+from utils.augmentations import to_device
 from utils.modes import network_mode
 
 CHUNK = 256  # images per forward pass at the end of a task
@@ -27,17 +28,18 @@ class Gcr(ContinualModel):
     There are two memories. The coreset (`--buffer_size`, M) has a block of images for each finished task, with logits z
     and weights w. The candidates (`--candidate_size`, K) are a reservoir over the current task's images that are
     classified right when they come by (over all its images if there is one epoch only), with w = 1. So memory is
-    M + K images, not M. Of a replay batch, candidates have the share that the current task has among all images
-    presented so far; they are drawn from the first ⌈M/t⌉ slots.
+    M + K images, not M. Of a replay batch, candidates have the share that the current task has among all images offered
+    to the reservoir so far, in this task and earlier ones; they are drawn from the first ⌈M/t⌉ slots.
 
     At the end of task t each old block shrinks to ⌊M/t⌋ of its images, and the new block takes what is free from the
-    candidates. Either is chosen such that, for each class, with g the gradient of β·CE + α·MSE at the last layer,
+    candidates. A block that fits keeps its images and their weights. From others images are chosen such that, for each
+    class, with g the gradient of β·CE + α·MSE at the last layer,
 
         ‖Σ_new wᵢgᵢ − Σ_old wᵢgᵢ‖² + λ‖w‖²,  w ≥ 0
 
-    is small: by matching pursuit, with class quotas in proportion to the images. Where too few images get a
-    weight, random ones join with weight 1. λ is absolute, while g vanishes as the network learns, so a block's weights
-    shrink each time that it is chosen anew, the more the longer a task is trained: `--ridge` governs how fast.
+    is small: by matching pursuit, with class quotas in proportion to the images, which stops as soon as the best image
+    is one that it has already. Random ones then fill the block, with weight 1. λ is absolute, while g vanishes as the
+    network learns: the longer a task is trained, the fewer images the pursuit takes and the more are random.
 
     Task-free, a stretch of the stream stands for a task: at first of 2K images. As soon as there are 20
     blocks, neighbours join and stretches become twice as long, so blocks always stand for equal parts of the stream.
@@ -75,7 +77,7 @@ class Gcr(ContinualModel):
         self.candidates = CandidateReservoir(
             args.candidate_size, self.device, self.dataset.streams["gcr"], self.dataset.image_dtype
         )
-        self.past_presented = 0  # images of finished tasks, once for each time that they were shown
+        self.past_taken = 0  # images of finished tasks that were candidates, once for each time that they were shown
         self.stretches, self.stretch = 0, 2 * args.candidate_size  # task-free: finished ones, and images of the next
 
     def load_buffer(self, buffer: Any) -> None:
@@ -93,7 +95,7 @@ class Gcr(ContinualModel):
         loss_ce = self.loss(outputs, labels)
         loss_mse = loss_replay = torch.zeros((), device=self.device)
         stream = Examples(inputs, labels, outputs.detach().float(), torch.zeros(len(labels), device=self.device))
-        if any(self.replay_shares()):
+        if self.candidates.num_seen_examples or len(self.buffer):
             replay = self._replay(stream)
             squares = (self.net(replay.images).float() - replay.logits).square().mean(1)
             loss_mse = weighted_mean(squares, replay.weights)
@@ -114,36 +116,39 @@ class Gcr(ContinualModel):
             return outputs.argmax(1) == labels
         return torch.ones_like(labels, dtype=torch.bool)
 
-    def replay_shares(self) -> tuple[int, int]:
-        """How many images of a replay batch are candidates, and how many are from the coreset."""
-        size, new = self.args.minibatch_size, self.candidates.num_seen_examples
-        presented = new + self.past_presented
-        share = size * new // presented if presented else 0
-        n_new = min(share, new, self._candidate_slots())
-        return n_new, min(size - n_new, len(self.buffer))
+    def n_candidates(self, size: int) -> Tensor:
+        """How many images of a replay batch are candidates: min(⌊size · q⌋, their number, their slots).
+
+        q is their share of all images that were taken as candidates so far. Only the device knows their number, since
+        it finds out which images are classified right.
+        """
+        taken = self.candidates.taken
+        share = size * taken // (taken + self.past_taken).clamp(min=1)
+        return torch.minimum(share, taken.clamp(max=self._candidate_slots()))
 
     def _candidate_slots(self) -> int:
         """Those in use for replay: of as many as the task's block would have if it ended now."""
         return min(math.ceil(self.args.buffer_size / (self.n_blocks + 1)), self.candidates.capacity)
 
     def _replay(self, stream: Examples) -> Examples:
-        """A batch from both memories.
+        """A batch from both memories: first candidates, then images of the coreset.
 
-        Early in a task there may be too few candidates, but only the device knows. Their places are then taken by more
-        of the coreset or, in the first task, by images of the stream, which have weight 0.
+        While there is no coreset, images of the stream stand in for them, with weight 0.
         """
-        n_new, n_past = self.replay_shares()
-        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["gcr"])
-        if len(order):
-            past = self._coreset(order[torch.arange(n_past + n_new) % len(order)])
+        slots, stored = self._candidate_slots(), len(self.buffer)
+        size = min(self.args.minibatch_size, slots + stored)
+        rows = torch.arange(size)
+        if stored:
+            order = torch.randperm(stored, generator=self.dataset.streams["gcr"])
+            past = self._coreset(order[rows % stored])
         else:
-            past = stream.rows(torch.arange(n_new, device=self.device) % len(stream.labels))
-        if not n_new:
+            past = stream.rows(to_device(rows % len(stream.labels), self.device))
+        if not self.candidates.num_seen_examples:
             return past
-        slots, filled = self.candidates.draw(n_new, self._candidate_slots())
-        images, labels, logits = self.candidates.get_data(0, self.transform, device=self.device, force_indexes=slots)
-        new = Examples(images, labels, logits, torch.ones(n_new, device=self.device))
-        return join(past.rows(slice(n_past)), choose(filled, new, past.rows(slice(n_past, None))))
+        drawn = self.candidates.draw(size, slots)
+        images, labels, logits = self.candidates.get_data(0, self.transform, device=self.device, force_indexes=drawn)
+        new = Examples(images, labels, logits, torch.ones(size, device=self.device))
+        return choose(to_device(rows, self.device) < self.n_candidates(size), new, past)
 
     def _coreset(self, rows: Tensor) -> Examples:
         index, images, labels, logits, _ = self.buffer.get_data(
@@ -161,10 +166,10 @@ class Gcr(ContinualModel):
     def end_task(self, dataset: Any) -> None:
         # A task that another run has trained (`--start_from`) counts as if it had been trained here.
         elsewhere = self.args.n_epochs * len(training_set(dataset))
-        self._end_block(self.candidates.num_seen_examples or elsewhere)
+        self._end_block(int(self.candidates.taken) if self.candidates.num_seen_examples else elsewhere)
 
     def _end_stretch(self) -> None:
-        self._end_block(self.candidates.num_seen_examples)
+        self._end_block(int(self.candidates.taken))
         self.stretches += 1
         if self.stretches >= min(MOST_STRETCHES, self.args.buffer_size):
             if not self.buffer.is_empty():
@@ -172,7 +177,7 @@ class Gcr(ContinualModel):
             self.stretches = (self.stretches + 1) // 2
             self.stretch *= 2
 
-    def _end_block(self, presented: int) -> None:
+    def _end_block(self, taken: int) -> None:
         """Old blocks shrink, and the candidates become a new one."""
         blocks, size = {}, self.args.buffer_size
         if not self.buffer.is_empty():
@@ -186,7 +191,7 @@ class Gcr(ContinualModel):
             pool = Examples(images, labels, logits, torch.ones(len(labels), device=self.device))
             blocks[self.n_blocks] = self._select(pool, size - sum(len(block.labels) for block in blocks.values()))
         self._store(blocks)
-        self.past_presented += presented
+        self.past_taken += taken
         self.candidates.start_anew()
 
     def _select(self, pool: Examples, budget: int) -> Examples:

@@ -13,7 +13,7 @@ from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.rehearsal import join_replay, make_buffer
 from models.utils.ring_memory import RingMemory
-from utils.args import ArgumentParser, add_rehearsal_args, choice, number
+from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
 from utils.errors import UsageError
@@ -28,7 +28,7 @@ class Hal(ContinualModel):
     With stream batch B, replay batch R and anchors e, a step is
 
         θ' = θ − η ∇CE(B∪R; θ)
-        θ ← θ − η ∇[ CE(B∪R; θ) + λ · mean (f_θ(e) − f_θ'(e))² ]        f_θ'(e) is constant
+        θ ← θ − η ∇[ CE(B∪R; θ) + λ · mean (f_θ(e) − f_θ'(e))² ]        θ' is a function of θ
         φ̄ ← β φ̄ + (1−β) · mean φ(B)                                     0 when a task begins
 
     At the end of a task, θ_M is θ fine-tuned on the memory for one epoch: what training on other data will do to it.
@@ -40,8 +40,10 @@ class Hal(ContinualModel):
     The memory is a ring of ⌊M/T⌋ slots for each task. Mammoth ignored its own ring until the end of 2023 and used a
     reservoir (`--hal_memory reservoir`), and it fine-tunes on one batch only (`--hal_finetune batch`).
 
-    As in Mammoth no gradient flows through θ'. Its outputs are then a goal: the term leads those of the anchors on to
-    where the step takes them, and they change more than without it, not less.
+    The gradient flows through the look-ahead step, too, as in the authors' code: with v = ∂/∂θ' of the mean, θ' gives
+    v − ηHv, where H is the Hessian of CE(B∪R; θ). So the term looks for parameters at which a step on such data leaves
+    the anchors' outputs as they are. Mammoth takes f_θ'(e) as a constant (`--hal_stop_gradient 1`): it is then a goal,
+    which leads the outputs on to where the step takes them, and they change more than without the term.
 
     Our choices: anchors live in the space of the network's inputs, noise in [0, 1] included. They are learned in eval
     mode, where each depends on itself alone (Mammoth: train mode, batches of one), and used in train mode: BatchNorm
@@ -68,7 +70,21 @@ class Hal(ContinualModel):
         add("--hal_memory", type=choice("ring", "reservoir"), default="ring", help=memory)
         finetune = "simulate forgetting by one epoch on the memory (the paper), or by one batch of it (as Mammoth)"
         add("--hal_finetune", type=choice("epoch", "batch"), default="epoch", help=finetune)
+        add(
+            "--hal_stop_gradient",
+            type=binary_to_boolean_type,
+            default=False,
+            help="1: no gradient through the look-ahead step (as Mammoth)",
+        )
         return parser
+
+    @classmethod
+    def check_args(cls, args: Any) -> None:
+        if args.code_optimization >= 3 and not args.hal_stop_gradient:
+            raise ValueError(
+                f"-O {args.code_optimization}: hal takes a gradient of a gradient, which a compiled network does not "
+                "have; use -O 2, or --hal_stop_gradient 1"
+            )
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
@@ -102,11 +118,11 @@ class Hal(ContinualModel):
         self.opt.zero_grad()
         outputs, features = self.net(images, returnt="both")
         loss_ce = self.loss(outputs, targets)
-        loss_ce.backward()
         loss_anchors = torch.zeros((), device=self.device)
         if self.n_past_classes:
-            loss_anchors = self._anchor_loss()
-            (self.args.hal_lambda * loss_anchors).backward()  # on top of the first gradient
+            loss_anchors = self._backward_with_anchors(loss_ce)
+        else:
+            loss_ce.backward()
         loss = loss_ce + self.args.hal_lambda * loss_anchors
         self.opt.step()
         self.mean_features.lerp_(features[: len(labels)].detach().float().mean(0), 1 - self.args.beta)
@@ -114,21 +130,33 @@ class Hal(ContinualModel):
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_anchors": loss_anchors}
         return {name: term.detach() for name, term in terms.items()}
 
-    def _anchor_loss(self) -> Tensor:
-        """mean (f_θ(e) − f_θ'(e))² over anchors and outputs; θ' from the gradients that the parameters have now."""
+    def _backward_with_anchors(self, loss_ce: Tensor) -> Tensor:
+        """Give the parameters the gradient of CE + λ · the anchors' loss, and return the latter.
+
+        It is mean (f_θ(e) − f_θ'(e))² over anchors and outputs.
+        """
         anchors, lr = self.anchors[: self.n_past_classes], self.opt.param_groups[0]["lr"]
+        through = not self.args.hal_stop_gradient
+        trained = {name: parameter for name, parameter in self.net.named_parameters() if parameter.requires_grad}
+        parameters = list(trained.values())
+        # Zeros for what the loss does not depend on: a network may have such parameters.
+        first = torch.autograd.grad(loss_ce, parameters, create_graph=through, materialize_grads=True)
         with bn_track_stats(self.net, False):
-            with torch.no_grad():
-                parameters = self.net.named_parameters()
-                ahead = {name: p - lr * p.grad for name, p in parameters if p.grad is not None}
+            with torch.set_grad_enabled(through):
+                ahead = {name: p - lr * gradient for (name, p), gradient in zip(trained.items(), first, strict=True)}
                 target = torch.func.functional_call(self.net, ahead, (anchors,))
-            return F.mse_loss(self.net(anchors).float(), target.float())
+            loss_anchors = F.mse_loss(self.net(anchors), target)
+        second = torch.autograd.grad(loss_anchors, parameters, materialize_grads=True)
+        for parameter, a, b in zip(parameters, first, second, strict=True):
+            parameter.grad = a.detach() + self.args.hal_lambda * b
+        return loss_anchors
 
     # -- anchors -----------------------------------------------------------------------------------------------
 
     def end_task(self, dataset: Any) -> None:
         classes = torch.arange(self.n_past_classes, self.n_seen_classes, device=self.device)
-        noise = torch.rand(len(classes), *self.anchors.shape[1:], generator=dataset.streams["hal"])
+        shape, dtype = (len(classes), *self.anchors.shape[1:]), self.anchors.dtype
+        noise = torch.rand(shape, generator=dataset.streams["hal"], dtype=dtype)
         anchors, finetuned = to_device(noise, self.device), self._finetuned()
         with network_mode(self.net, training=False):
             for _ in range(ANCHOR_STEPS):

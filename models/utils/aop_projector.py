@@ -63,10 +63,13 @@ def input_rows(layer: Layer, mean: Tensor) -> Tensor:
 
 
 def adaptive_a(layer: Layer, rows: Tensor, progress: float) -> Tensor:
-    """From 1 to the layer's own scale: (10⁻⁵)^λ, in linear layers (mean(r)⁴ + var(r))^λ over the entries of r."""
+    """From 1 to the layer's own scale: (10⁻⁵)^λ, in linear layers (mean(r)⁴ + var(r))^λ over the entries of r.
+
+    The variance divides by n − 1, as the published code does; a layer with a single input has none.
+    """
     if isinstance(layer, nn.Conv2d):
         return rows.new_full((), CONV_A**progress)
-    return (rows.mean() ** 4 + rows.var(correction=0)) ** progress
+    return (rows.mean() ** 4 + rows.var(correction=min(rows.numel() - 1, 1))) ** progress
 
 
 def identity_root(layer: Layer) -> Tensor:

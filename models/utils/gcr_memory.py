@@ -23,10 +23,6 @@ class Examples(NamedTuple):
         return Examples(*(field[index] for field in self))
 
 
-def join(*parts: Examples) -> Examples:
-    return Examples(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
-
-
 def choose(mask: Tensor, yes: Examples, no: Examples) -> Examples:
     """Row by row from one or the other, without asking the host which."""
     return Examples(*(torch.where(_like(mask, a), a, b) for a, b in zip(yes, no, strict=True)))
@@ -68,15 +64,11 @@ class CandidateReservoir(Buffer):
         self.taken += wanted.sum()
         self.num_seen_examples += len(labels)
 
-    def draw(self, count: int, first: int) -> tuple[Tensor, Tensor]:
-        """`count` random slots out of the first `first`, none twice; and which of them are filled.
-
-        Filled ones come first, so that there are empty ones only if there are not enough others.
-        """
+    def draw(self, count: int, first: int) -> Tensor:
+        """`count` of the first `first` slots in random order, filled ones first; none comes twice before all did."""
         order = to_device(torch.randperm(first, generator=self.generator), self.device)
         keys = torch.where(torch.arange(first, device=self.device) < self.taken, order, -1)
-        values, slots = keys.topk(count)
-        return slots, values >= 0
+        return keys.argsort(descending=True)[torch.arange(count, device=self.device) % first]
 
     def content(self) -> list[Tensor]:
         """Images, labels and logits in the filled slots; waits for the device."""

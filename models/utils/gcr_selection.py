@@ -26,77 +26,37 @@ def gram_matrix(deltas: Tensor, features: Tensor) -> Tensor:
 
 
 def matching_pursuit(gram: Tensor, target: Tensor, budget: int, ridge: float) -> Tensor:
-    """Greedy argmin over w ≥ 0 with at most `budget` entries above 0 of ‖Σ wᵢgᵢ − g‖² + ridge·‖w‖².
+    """Weights w ≥ 0, at most `budget` of them above 0, that make ‖Σ wᵢgᵢ − g‖² + ridge·‖w‖² small.
 
-    `gram` is ⟨gᵢ, gⱼ⟩ and `target` ⟨gᵢ, g⟩. Again and again the item joins that correlates most with what is left of
-    g, and all weights are fitted anew; a weight that would become negative leaves (Lawson & Hanson 1974). Without
-    the budget that ends in the exact solution.
+    `gram` is ⟨gᵢ, gⱼ⟩ and `target` ⟨gᵢ, g⟩. Again and again the item joins that correlates most with what is left of g,
+    and all weights are fitted anew. That ends when the best item is one of those chosen: the penalty keeps ridge·wᵢ of
+    their correlation from being fitted, so they stay in the contest, and none that has less to offer than they joins.
     """
-    fit = _RidgeFit(gram, target, ridge)
-    if budget >= len(gram) and fit.take_all():
-        return fit.weights
+    chosen: list[int] = []
+    weights = torch.zeros_like(target)
     tolerance = ROUNDING * float(target.abs().max())
-    for _ in range(3 * len(gram)):  # rounding errors could let an item come and go for ever
-        if len(fit.active) >= budget:
+    for _ in range(budget):
+        left = target - gram @ weights
+        best = int(left.argmax())
+        if best in chosen or left[best] <= tolerance:
             break
-        correlation = target - gram @ fit.weights
-        correlation[fit.active] = -torch.inf
-        best = int(correlation.argmax())
-        if correlation[best] <= tolerance:
-            break
-        fit.append(best)
-        fit.solve()
-    return fit.weights
+        chosen, fitted = positive_ridge_fit(gram, target, [*chosen, best], ridge)
+        weights = torch.zeros_like(target)
+        weights[chosen] = fitted
+    return weights
 
 
-class _RidgeFit:
-    """Weights of the active items that solve (G + ridge·I) w = target among them, all of them positive."""
+def positive_ridge_fit(gram: Tensor, target: Tensor, items: list[int], ridge: float) -> tuple[list[int], Tensor]:
+    """(the items that stay, their weights): the solution of (G + ridge·I) w = target among them.
 
-    def __init__(self, gram: Tensor, target: Tensor, ridge: float):
-        self.gram, self.target, self.ridge = gram, target, ridge
-        self.active: list[int] = []
-        self.weights = torch.zeros_like(target)
-        # Cholesky factor of the active block, in the order of `active`. Column-major, as LAPACK wants it: no copies.
-        self._factor = torch.zeros_like(gram).T
-
-    def take_all(self) -> bool:
-        """If the solution without the constraint on the signs keeps to it, it is the solution."""
-        weights = torch.linalg.solve(self._ridged(self.gram), self.target)
-        positive = bool((weights > 0).all())
-        if positive:
-            self.weights = weights
-        return positive
-
-    def append(self, item: int) -> None:
-        """One more row of the factor: O(k²), where a new factorisation would be O(k³)."""
-        k = len(self.active)
-        row = self.gram[item, self.active]
-        row = torch.linalg.solve_triangular(self._factor[:k, :k], row[:, None], upper=False)[:, 0]
-        self._factor[k, :k] = row
-        self._factor[k, k] = (self.gram[item, item] + self.ridge - row @ row).sqrt()
-        self.active.append(item)
-
-    def solve(self) -> None:
-        """From the present weights straight towards the solution; an item that reaches 0 on the way is dropped."""
-        while self.active:
-            k, now = len(self.active), self.weights[self.active]
-            solution = torch.cholesky_solve(self.target[self.active][:, None], self._factor[:k, :k])[:, 0]
-            negative = solution <= 0
-            if not negative.any():
-                self.weights[self.active] = solution
-                return
-            shares = now[negative] / (now[negative] - solution[negative])
-            moved = now + shares.min() * (solution - now)
-            moved[negative.nonzero()[shares.argmin()]] = 0
-            self.weights[self.active] = moved.clamp(min=0)
-            self._keep([item for item, weight in zip(self.active, moved.tolist(), strict=True) if weight > 0])
-
-    def _keep(self, items: list[int]) -> None:
-        self.active, k = items, len(items)
-        self._factor[:k, :k] = torch.linalg.cholesky(self._ridged(self.gram[items][:, items]))
-
-    def _ridged(self, block: Tensor) -> Tensor:
-        return block + self.ridge * torch.eye(len(block), dtype=block.dtype)
+    While a weight is negative, the item of the most negative one leaves and the others are fitted anew.
+    """
+    while True:
+        block = gram[items][:, items] + ridge * torch.eye(len(items), dtype=gram.dtype)
+        weights = torch.linalg.solve(block, target[items])
+        if len(items) == 1 or weights.min() >= 0:
+            return items, weights
+        items = [item for place, item in enumerate(items) if place != int(weights.argmin())]
 
 
 def class_quotas(counts: Tensor, budget: int) -> Tensor:
@@ -117,13 +77,15 @@ def select(
 ) -> tuple[Tensor, Tensor]:
     """(rows, their new weights): at most `budget`, which stand for Σ wᵢgᵢ, class by class.
 
-    If the classes' quotas exceed the budget the largest weights stay. If too few items have a positive weight, others
-    join at random, with weight 1. All on the host.
+    A pool no larger than the budget stays whole, with the weights that it has. If the classes' quotas exceed the budget
+    the largest weights stay. If too few items have a positive weight, others join at random, with weight 1. All on the
+    host.
     """
     labels, weights = labels.cpu(), weights.double().cpu()
+    if len(labels) <= budget:
+        return torch.arange(len(labels)), weights.float()
     found = torch.zeros_like(weights)
-    counts = labels.bincount()
-    for label, quota in enumerate(class_quotas(counts, budget).tolist()):
+    for label, quota in enumerate(class_quotas(labels.bincount(), budget).tolist()):
         rows = (labels == label).nonzero()[:, 0]
         if len(rows):
             gram = gram_matrix(deltas[rows], features[rows])
