@@ -247,6 +247,40 @@ def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
     assert done.returncode == 2 and "was begun with other settings (plugin_sha256" in done.stderr
 
 
+def test_a_file_given_by_loadcheck_never_has_its_plugin_imported(tmp_path: Path) -> None:
+    """Whoever made the file can name any path, and the code there must not run unless the user names it, too."""
+    mark = tmp_path / "mark"
+    evil = write(tmp_path, "evil.py", f"open({str(mark)!r}, 'w').close()\n" + MODEL.format(name="'evil'"))
+    file = tmp_path / "model.pt"
+    for named in ([evil], evil, {evil: 1}, [3]):
+        stored = {"model": "evil", "dataset": "seq-digits", "plugin": named}
+        torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, file)
+        for flags in ([], ["--help"], ["--dataset", "seq-digits"], ["--model", "evil"], ["--model", "sgd"]):
+            with pytest.raises(
+                UsageError, match=r"model\.pt was made with --plugin .*; give --plugin yourself"
+            ) as error:
+                parse("--loadcheck", str(file), *flags)
+            assert "\n" not in str(error.value)
+        assert parse("--loadcheck", str(file), "--model", "sgd", "--dataset", "seq-digits").plugin == []
+        with pytest.raises(UsageError, match="unknown model 'evil'"):
+            parse("--loadcheck", str(file), "--model", "evil", "--dataset", "seq-digits")
+    assert not mark.exists()
+    assert parse("--loadcheck", str(file), "--plugin", evil).model == "evil"
+    assert mark.exists()  # the trap itself works
+
+
+def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = write(tmp_path, "broken.py", "raise SystemExit('imported')\n")
+    config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError):
+        parse_args(["--resume", str(tmp_path), "--model", "no-such-model"])
+    assert f"--resume {tmp_path} imports its plugin: {broken}" in caplog.text
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"args": {"model": "sgd", "plugin": 3}}))
+    with pytest.raises(UserError, match="is damaged: plugin: 3 is no list of files"):
+        parse_args(["--resume", str(tmp_path)])
+
+
 # -- DGC on top ------------------------------------------------------------------------------------------
 
 
