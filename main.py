@@ -31,6 +31,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
         set_random_seed,
         use_deterministic_kernels,
     )
+    from utils.files import require_writable
     from utils.optimization import optimise
     from utils.results import git_commit
     from utils.run_config import freeze
@@ -39,7 +40,9 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     args.conf_git_hash = git_commit()  # for models that read it
     freeze(args)
     base_path(args.base_path)  # for code that asks without `args`
-    get_checkpoint_path(args.checkpoint_path)
+    checkpoints = get_checkpoint_path(args.checkpoint_path)
+    if args.savecheck:
+        require_writable(Path(checkpoints), "--checkpoint_path")
     allow_waiting_without_cuda()
     set_random_seed(args.seed)
     if args.deterministic:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from utils.errors import UserError
-from utils.files import fsync_directory, one_line_errors
+from utils.errors import START_AGAIN, UserError
+from utils.files import fsync_directory, is_file_of, one_line_errors
 
 WINDOW = 50  # training steps per line: one device-to-host transfer each
 COUNTERS = ("task", "epoch", "step", "global_step")
@@ -140,6 +140,8 @@ class MetricsLog:
     def _write(self, line: bytes) -> None:
         if self._file is None:
             self._open()
+        elif not is_file_of(self._file.fileno(), self.path):
+            raise UserError(f"{self.path} was removed or replaced during the run; {START_AGAIN}")
         written = 0
         try:
             while written < len(line):  # a nearly full disk takes only a part

@@ -31,13 +31,18 @@ class RunDirectory:
         self.hash = config_hash(self.config)
         self.path = Path(args.resume) if args.resume else self._path_by_hash()
 
+    @property
+    def _flag(self) -> str:
+        """The option that puts the directory elsewhere; --resume names it as it is."""
+        return "" if self.args.resume else results_flag(self.args.results_path)
+
     def _path_by_hash(self) -> Path:
         args = self.args
         name = f"seed{args.seed}-{self.hash}"
         return Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
 
     def __enter__(self) -> RunDirectory:
-        self._lock = RunLock(self.path / "run.lock", flag=results_flag(self.args.results_path))
+        self._lock = RunLock(self.path / "run.lock", flag=self._flag)
         try:
             self._prepare()
         except BaseException:
@@ -46,7 +51,7 @@ class RunDirectory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind is not None and issubclass(kind, UserError) and not self._begun():
+        if kind is not None and issubclass(kind, UserError) and self._lock.holds() and not self._begun():
             shutil.rmtree(self.path, ignore_errors=True)  # what could not begin leaves nothing behind
         self._lock.release()
 
@@ -87,7 +92,7 @@ class RunDirectory:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            flag = results_flag(self.args.results_path)
-            raise UserError(f"{path} can't be read ({error.strerror}); choose another {flag}") from None
+            remedy = f"choose another {self._flag}" if self._flag else "make it readable"
+            raise UserError(f"{path} can't be read ({error.strerror}); {remedy}") from None
         except ValueError as error:
             raise UserError(f"{path} is damaged ({error}); --overwrite 1 runs it again") from None
