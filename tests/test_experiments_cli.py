@@ -193,7 +193,8 @@ def test_a_damaged_run_is_one_line_and_hinders_no_other(
     damaged = expansion.cells[0]
     file = damaged.path / name
     file.unlink() if content is None else file.write_text(content)
-    line = rf"{re.escape(str(file))} is damaged \(.+\); delete {re.escape(str(damaged.path))}, then `run` again\n"
+    summary = re.escape(str(damaged.path / "summary.json"))
+    line = rf"{re.escape(str(file))} is damaged \(.+\); delete {summary}, then run it again\n"
     where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
 
     assert call("table", *where, "--output", tmp_path / "out") == 0
@@ -218,7 +219,7 @@ def test_a_log_that_makes_no_curves_hinders_no_report(tmp_path: Path, capsys: py
     (expansion.cells[0].path / "metrics.jsonl").write_text("[1]\n")
     (results,) = read_results([expansion], curves=True)
     assert list(results.records) == [("ER", "", 1)]
-    assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then `run` again\n", capsys.readouterr().err)
+    assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then run it again\n", capsys.readouterr().err)
 
 
 def test_watching_ends_when_only_failed_runs_are_left(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
