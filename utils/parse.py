@@ -126,8 +126,9 @@ def _preselect(argv: list[str]) -> Namespace:
     chosen.recorded = _recorded_args(chosen)
     for name in ("model", "dataset", "dataset_config", "buffer_size", "dgc"):
         if getattr(chosen, name) is None:
-            recorded = chosen.recorded.values.get(name)
-            setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
+            recorded = chosen.recorded.values.get(name)  # whatever a file says; the flag's own type checks it later
+            plain = recorded is None or (name in ("buffer_size", "dgc") and isinstance(recorded, int))
+            setattr(chosen, name, recorded if plain else str(recorded))
     chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or _plugins_of_run(chosen))]
     registry.refuse_useless(KINDS, chosen.plugin)
     if not chosen.model and not chosen.help:
