@@ -121,6 +121,14 @@ def test_what_is_no_misspelling_gets_no_suggestion() -> None:
     remedy = "; --help beside these flags lists all there are"
     assert refusal("--foo", "3") == f"unknown flag --foo{remedy}"
     assert refusal("--buffer_size", "20", base=["--model", "sgd"]) == f"unknown flag --buffer_size{remedy}"
+    assert refusal("--") == f"unknown flag --{remedy}"
+    assert "--lpt" not in refusal("--alpha", "3")  # which is alike by its dashes only
+    assert refusal("--buffer-sise", "3", base=["--model", "er"]).endswith("did you mean '--buffer_size'?")
+
+
+@pytest.mark.parametrize("value", ["-inf", "-Infinity", "-nan", "-1e3", "-.5", "-3"])
+def test_negative_numbers_are_values_and_no_flags(value: str) -> None:
+    assert f"--lr: {value} is out of range: it must be greater than 0" in refusal("--lr", value)
 
 
 def test_plugins_that_offer_nothing_are_refused(tmp_path: Path) -> None:

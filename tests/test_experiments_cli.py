@@ -284,3 +284,8 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"^Not in it: 2 runs \(.+\)\.$", output.out, re.M)
     assert output.err.count("measuring") == 2
     assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
+
+
+def test_a_flag_given_twice_is_refused(capsys: pytest.CaptureFixture) -> None:
+    assert call("plan", "faia", "--profile", "smoke", "--seeds", "1", "--seeds=2") == 2
+    assert capsys.readouterr().err == "error: --seeds is given 2 times; give it once\n"

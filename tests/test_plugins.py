@@ -169,7 +169,6 @@ def test_gradients_as_one_vector() -> None:
 
 
 BROKEN = {
-    "syntax": "def f(:",
     "imports": "import no_such_module\n" + MODEL.format(name="'broken'"),
     "raises": MODEL.format(name="'broken'") + "\nraise RuntimeError('as\\nsuch')",
     "exits": "import sys\nsys.exit(3)\n" + MODEL.format(name="'broken'"),
@@ -184,6 +183,26 @@ def test_a_broken_plugin_is_reported_when_asked_for_and_hinders_nobody(kind: str
         parse("--plugin", file, "--model", "broken")
     assert "\n" not in str(caught.value)
     assert models.get_model_class(parse("--plugin", file, "--model", "sgd")).NAME == "sgd"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("x = 1\ndef f(:", "invalid syntax, line 2"),
+        ("\0", "source code .* null bytes"),
+        ("(" * 10**5, "too many|overflow"),
+    ],
+    ids=["syntax", "zero", "nested"],
+)
+def test_a_plugin_with_a_syntax_error_is_named_as_such(content: str, reason: str, tmp_path: Path) -> None:
+    """Also where another file has the model: it can't have been meant."""
+    file = write(tmp_path, "broken.py", content)
+    for model in ("broken", "sgd"):
+        with pytest.raises(
+            UsageError, match=rf"--plugin {file} is not valid Python: .*({reason}).*; correct it"
+        ) as caught:
+            parse("--plugin", file, "--model", model)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_model_whose_flags_clash_is_reported_in_one_line(tmp_path: Path) -> None:

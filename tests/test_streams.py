@@ -63,6 +63,15 @@ def test_the_exit_code_is_right_where_the_reason_cannot_be_told() -> None:
         assert shell(redirection, "main.py", "--model").returncode == 2
 
 
+def test_a_deleted_working_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec "$2" "$3" --model sgd'
+    arguments = ["sh", str(tmp_path / "gone"), sys.executable, str(ROOT / "main.py")]
+    done = subprocess.run(["sh", "-c", script, *arguments], capture_output=True, text=True, check=False)
+    line = "error: the working directory is not there any more (No such file or directory); `cd` to another one\n"
+    assert (done.returncode, done.stderr) == (1, line)
+
+
 def test_streams_that_are_open_stay_what_they_are() -> None:
     from utils.command_line import open_standard_streams
 

@@ -30,6 +30,7 @@ def one_line_failures() -> Iterator[None]:
     """Around all of a command. An error of the code keeps its traceback."""
     try:
         try:
+            _require_working_directory()
             yield
         finally:
             sys.stdout.flush()  # here, where its failure can still be told
@@ -49,6 +50,16 @@ def one_line_failures() -> Iterator[None]:
             sys.stderr.flush()
         except OSError:
             discard(sys.stderr)  # or the exit code would be that of Python's own attempt
+
+
+def _require_working_directory() -> None:
+    """Libraries that torch loads end the process without one, and no relative path means anything."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory is not there any more ({error.strerror}); `cd` to another one"
+        ) from None
 
 
 def _output_lost(error: Exception) -> str | None:
