@@ -288,6 +288,19 @@ def test_a_file_given_by_loadcheck_never_has_its_plugin_imported(tmp_path: Path)
     assert mark.exists()  # the trap itself works
 
 
+def test_a_file_given_by_loadcheck_does_not_decide_where_a_run_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_PROJECT", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    flags = {"wandb_project": "theirs", "wandb_entity": "them", "wandb_name": "x", "wandb_tags": ["x"], "nowand": 0}
+    stored = {"model": "sgd", "lr": 0.25, **flags}
+    torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, tmp_path / "model.pt")
+    args = parse_args(["--loadcheck", str(tmp_path / "model.pt"), "--seed", "0"])
+    assert (args.model, args.wandb_project, args.wandb_entity, args.wandb_name) == ("sgd", None, None, None)
+    assert args.nowand == 1 and args.wandb_tags == []
+
+
 def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = write(tmp_path, "broken.py", "raise SystemExit('imported')\n")
     config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}

@@ -29,6 +29,8 @@ from utils.files import atomic_write
 # Flags that belong to the run and the machine that wrote a file; a run that starts from it must not inherit them.
 NOT_INHERITED = {"savecheck", "loadcheck", "start_from", "stop_after", "ckpt_name", "resume", "overwrite"}
 NOT_INHERITED |= {"device", "base_path", "results_path", "checkpoint_path"}
+# Nor where it reports to: a file from a stranger would have the run logged to the stranger's account.
+NOT_INHERITED |= {"nowand", "wandb_project", "wandb_entity", "wandb_name", "wandb_group", "wandb_tags"}
 _names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
