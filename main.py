@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from utils.command_line import one_line_failures
+from utils.command_line import one_line_failures, open_standard_streams
 from utils.parse import parse_args
 from utils.status import say
 
@@ -31,6 +31,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
         set_random_seed,
         use_deterministic_kernels,
     )
+    from utils.files import require_writable
     from utils.optimization import optimise
     from utils.results import git_commit
     from utils.run_config import freeze
@@ -39,7 +40,9 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     args.conf_git_hash = git_commit()  # for models that read it
     freeze(args)
     base_path(args.base_path)  # for code that asks without `args`
-    get_checkpoint_path(args.checkpoint_path)
+    checkpoints = get_checkpoint_path(args.checkpoint_path)
+    if args.savecheck:
+        require_writable(Path(checkpoints), "--checkpoint_path")
     allow_waiting_without_cuda()
     set_random_seed(args.seed)
     if args.deterministic:
@@ -74,6 +77,7 @@ def run(argv: list[str] | None = None) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The command line; exit codes: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n and resumable."""
+    open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)

@@ -30,7 +30,7 @@ from experiments.records import read_json
 from experiments.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
-from utils.command_line import one_line_failures
+from utils.command_line import one_line_failures, open_standard_streams
 from utils.errors import UsageError
 from utils.files import atomic_write_text, results_flag
 from utils.registry import ROOT
@@ -162,8 +162,8 @@ def _devices(given: str | None) -> list[str]:
 def show_list(args: Namespace) -> int:
     for name in table_names():
         shown = entry(name)
-        say(f"{name:16}{shown.place:10}{shown.title}\n{'':26}{len(shown.rows)} rows × {' | '.join(shown.columns)}")
-    say(f"\nprofiles: {', '.join(profile_names())}")
+        print(f"{name:16}{shown.place:10}{shown.title}\n{'':26}{len(shown.rows)} rows × {' | '.join(shown.columns)}")
+    print(f"\nprofiles: {', '.join(profile_names())}")
     return 0
 
 
@@ -180,7 +180,7 @@ def show_plan(args: Namespace) -> int:
         threads = threads_per_process(at_a_time)
         start_fork_server(threads, cells)
         estimates.probe(unfinished(cells), threads, devices[0], lambda line: print(line, file=sys.stderr))
-    say(plan(expansions, estimates, at_a_time))
+    print(plan(expansions, estimates, at_a_time))
     return 0
 
 
@@ -219,7 +219,7 @@ def show_status(args: Namespace) -> int:
     expansions = selected(args)
     if args.watch:
         return _watch(expansions)
-    say(status(expansions))
+    print(status(expansions))
     return 0
 
 
@@ -229,7 +229,7 @@ def _watch(expansions: list[Expansion]) -> int:
 
     while True:
         found, note = statuses(expansions)
-        say((CLEAR_SCREEN if sys.stdout.isatty() else "") + describe(expansions, found, note))
+        print((CLEAR_SCREEN if sys.stdout.isatty() else "") + describe(expansions, found, note), flush=True)
         states = {status.state for status in found.values()}
         if not states.intersection(UNFINISHED):
             return int(FAILED in states)
@@ -246,7 +246,7 @@ def show_table(args: Namespace) -> int:
         metrics = parse_metrics(args.metrics)
         expansions = [replace(e, grid=replace(e.grid, metrics=metrics)) for e in expansions]
     results = read_results(expansions)
-    say("\n\n".join(map(markdown, results)))
+    print("\n\n".join(map(markdown, results)))
     if args.output:
         write_results(results, args.output)
     return 0
@@ -260,7 +260,7 @@ def make_report(args: Namespace) -> int:
     if args.stored and any(getattr(args, name) for name in CHOICE):
         raise UsageError("--from is about all that is in the file; leave out tables and what narrows them down")
     write_report(read_stored(args.stored) if args.stored else read_results(selected(args), curves=True), args.output)
-    say(f"{args.output / 'index.html'}")
+    print(f"{args.output / 'index.html'}")
     return 0
 
 
@@ -276,6 +276,7 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 128 + n stopped by signal n."""
+    open_standard_streams()
     logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
     with one_line_failures():
         args = parser().parse_args(argv)

@@ -29,8 +29,8 @@ def _failure_file(path: Path) -> Path:
     return cell_directory(path) / "failure.json"
 
 
-def write_failure(path: Path, reason: str) -> None:
-    atomic_write_text(_failure_file(path), json.dumps({"reason": reason}) + "\n")
+def write_failure(path: Path, reason: str, flag: str | None = None) -> None:
+    atomic_write_text(_failure_file(path), json.dumps({"reason": reason}) + "\n", flag=flag)
 
 
 def read_failure(path: Path) -> str | None:

@@ -61,9 +61,9 @@ class Lease:
             os.utime(self.path, (0, 0))
 
 
-def claim(directory: Path, stale_seconds: float = STALE_SECONDS) -> Lease | None:
+def claim(directory: Path, stale_seconds: float = STALE_SECONDS, flag: str | None = None) -> Lease | None:
     """The lease of the cell that `directory` belongs to, or None if another process has it."""
-    with one_line_errors(directory):
+    with one_line_errors(directory, flag):
         directory.mkdir(parents=True, exist_ok=True)
         newest = _newest(directory)
         if newest is not None and not _stale(newest, stale_seconds):

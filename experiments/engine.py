@@ -34,7 +34,7 @@ from experiments.cell_files import (
 from experiments.cells import Cell, distinct_runs
 from experiments.claims import STALE_SECONDS, Lease, claim, held, remove_leases
 from experiments.records import inspect_run
-from utils.files import is_locked
+from utils.files import is_locked, results_flag
 from utils.registry import ROOT
 from utils.signals import StopSignals, blocked_signals
 from utils.status import say
@@ -158,7 +158,7 @@ class Engine:
                 left.append(cell)
             elif self._finished(cell) or self._failed_elsewhere(cell):
                 continue
-            elif (lease := claim(cell_directory(cell.path), self.stale_seconds)) is None:
+            elif (lease := self._claim(cell)) is None:
                 left.append(cell)
             elif is_locked(cell.path / "run.lock"):  # by `main.py`, or by an orphan that is just saving
                 lease.release()
@@ -170,6 +170,9 @@ class Engine:
             self._told_to_wait = True
         self.waiting = left
         self._fill_at = time.monotonic() + OTHERS_SECONDS
+
+    def _claim(self, cell: Cell) -> Lease | None:
+        return claim(cell_directory(cell.path), self.stale_seconds, results_flag(cell.args.results_path))
 
     def _finished(self, cell: Cell, lease: Lease | None = None) -> bool:
         """Done, or finished but damaged, which another attempt would not change; then our lease is given back."""
@@ -243,7 +246,7 @@ class Engine:
             return
         if not running.lost and not self.outcome.stopped and not self._killed(cell, code):
             reason = reason_in(log_file(cell.path), running.log_start, code)
-            write_failure(cell.path, reason)
+            write_failure(cell.path, reason, results_flag(cell.args.results_path))
             self.outcome.failed[cell.path] = cell, reason
             self._tell(cell, f"failed: {reason}")
         else:

@@ -14,9 +14,10 @@ from typing import Any
 
 from experiments.cell_files import cells_root
 from experiments.cells import Cell
-from experiments.records import read_environment, read_json, read_summary, read_timing
+from experiments.records import read_json, read_summary
 from utils.errors import UserError
 from utils.files import atomic_write_text, results_flag
+from utils.finished import read_environment, read_timing
 from utils.run_config import relevant_config, stored_config
 
 

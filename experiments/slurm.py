@@ -29,7 +29,7 @@ from experiments.plan import unfinished
 from experiments.sbatch import parameters
 from experiments.slurm_queue import Task, ask, one_line, require, submissions_folder, tasks_of, write_record
 from utils.errors import UserError
-from utils.files import one_line_errors
+from utils.files import one_line_errors, results_flag
 from utils.signals import blocked_signals
 from utils.status import say
 
@@ -149,7 +149,8 @@ def _withdraw(name: str, folder: Path) -> None:
 
 def _submit(shares: Sequence[Sequence[Cell]], options: dict[str, Any], folder: Path) -> str:
     old_failures = {cell.path: failure_time(cell.path) for share in shares for cell in share}
-    with one_line_errors(folder):
+    flag = results_flag(shares[0][0].args.results_path)
+    with one_line_errors(folder, flag):
         folder.mkdir(parents=True)
     executor = load_submitit().SlurmExecutor(folder, max_num_timeout=MOST_TIMEOUTS)
     executor.update_parameters(**options)
@@ -160,7 +161,7 @@ def _submit(shares: Sequence[Sequence[Cell]], options: dict[str, Any], folder: P
         raise UserError(f"sbatch refused the job: {one_line(str(error))}") from error
     logs = [task.paths.stdout for task in tasks]
     names = [task.job_id for task in tasks]
-    write_record(folder, dict(zip(names, zip(logs, shares, strict=True), strict=True)))
+    write_record(folder, dict(zip(names, zip(logs, shares, strict=True), strict=True)), flag)
     for path, failed_at in old_failures.items():
         if failure_time(path) == failed_at:  # or else it was tried meanwhile
             forget_failure(path)

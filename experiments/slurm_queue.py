@@ -51,10 +51,10 @@ def submissions_folder(cells: Sequence[Cell]) -> Path:
     return cells_root(cells[0].path) / "slurm"
 
 
-def write_record(folder: Path, tasks: dict[str, tuple[Path, Sequence[Cell]]]) -> None:
+def write_record(folder: Path, tasks: dict[str, tuple[Path, Sequence[Cell]]], flag: str | None = None) -> None:
     """Of each task its log and its share of the runs."""
     content = {name: {"log": log.name, "runs": [_key(c.path) for c in cells]} for name, (log, cells) in tasks.items()}
-    atomic_write_text(folder / RECORD, json.dumps({"tasks": content}) + "\n")
+    atomic_write_text(folder / RECORD, json.dumps({"tasks": content}) + "\n", flag=flag)
 
 
 def tasks_of(cells: Sequence[Cell]) -> dict[Path, Task]:

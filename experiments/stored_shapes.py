@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.curves import MEASURED
 from experiments.records import METRICS
-from experiments.shapes import ENVIRONMENT, NUMBERS, SUMMARY, TEXT, TIMING, check_shape
+from utils.shapes import ENVIRONMENT, NUMBERS, SUMMARY, TEXT, TIMING, check_shape
 
 MISFIT = "is shorter or longer than what it belongs to"
 DIAGNOSTICS = {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in MEASURED}}

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from utils import checkpoint_store
+from utils.buffer import Buffer
 from utils.checkpoint_store import load, save
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint, to_parsable_obj
 from utils.errors import UserError
@@ -494,3 +495,35 @@ def test_to_parsable_obj() -> None:
     value = Namespace(a=np.float32(0.5), b=(np.int64(1), [np.array([1.5, 2])]), c={np.str_("k"): Path("x")}, d=None)
     assert to_parsable_obj(value) == {"a": 0.5, "b": (1, [[1.5, 2.0]]), "c": {"k": "x"}, "d": None}
     assert type(to_parsable_obj(np.bool_(True))) is bool
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"args": ["--lr", 1]}, "its args are of type list, not flags by name"),
+        ({"args": {3: 4}}, "its args are of type dict, not flags by name"),
+        ({"args": 3}, "its args are of type int, not flags by name"),
+        ({"buffer": [1]}, "its buffer is not tensors by name"),
+        ({"buffer": {"examples": 3}}, "its buffer is not tensors by name"),
+        ({"num_seen_examples": "many"}, "its num_seen_examples is 'many'"),
+    ],
+)
+def test_strange_content_of_a_file_is_one_line(changes: dict, reason: str, tmp_path: Path, args: Namespace) -> None:
+    path = save_mammoth_checkpoint(0, 1, args, StandInModel())
+    assert path is not None
+    torch.save(torch.load(path, weights_only=True) | changes, path)
+    for model in (None, StandInModel()):
+        with pytest.raises(UserError, match=f"is damaged: {reason}; give --loadcheck a file written by --savecheck"):
+            mammoth_load_checkpoint(path, model, return_only_args=model is None)
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"checkpoint {tmp_path} is a directory; give --loadcheck a file"):
+        mammoth_load_checkpoint(tmp_path, return_only_args=True)
+
+
+def test_a_field_never_hides_what_a_buffer_can_do() -> None:
+    buffer = Buffer(4)
+    fields = {"examples": torch.zeros(4, 2), "get_data": torch.zeros(4)}
+    with pytest.raises(ValueError, match="get_data is no field of a buffer"):
+        buffer.load_state_dict({"buffer_size": 4, "num_seen_examples": 4, "fields": fields})

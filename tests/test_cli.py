@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import datasets
 import main
@@ -120,6 +121,14 @@ def test_what_is_no_misspelling_gets_no_suggestion() -> None:
     remedy = "; --help beside these flags lists all there are"
     assert refusal("--foo", "3") == f"unknown flag --foo{remedy}"
     assert refusal("--buffer_size", "20", base=["--model", "sgd"]) == f"unknown flag --buffer_size{remedy}"
+    assert refusal("--") == f"unknown flag --{remedy}"
+    assert "--lpt" not in refusal("--alpha", "3")  # which is alike by its dashes only
+    assert refusal("--buffer-sise", "3", base=["--model", "er"]).endswith("did you mean '--buffer_size'?")
+
+
+@pytest.mark.parametrize("value", ["-inf", "-Infinity", "-nan", "-1e3", "-.5", "-3"])
+def test_negative_numbers_are_values_and_no_flags(value: str) -> None:
+    assert f"--lr: {value} is out of range: it must be greater than 0" in refusal("--lr", value)
 
 
 def test_plugins_that_offer_nothing_are_refused(tmp_path: Path) -> None:
@@ -133,13 +142,44 @@ def test_plugins_that_offer_nothing_are_refused(tmp_path: Path) -> None:
     assert parse("--plugin", str(file), "--plugin", str(helped)).plugin == [str(file), str(helped)]
 
 
-@pytest.mark.parametrize("content", ["args: [1", "args: {lr: 1, lr: 2}", "a: b: c", "a: '", "\x00", "text"])
+DEEP, HUGE = "args: " + "[" * 3000, "args: {lr: " + "1" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "args: [1",
+        "args: {lr: 1, lr: 2}",
+        "a: b: c",
+        "a: '",
+        "\x00",
+        "text",
+        DEEP,
+        DEEP + "]" * 3000,
+        HUGE,
+        "a: 2024-13-01",
+    ],
+    ids=range(10),
+)
 def test_a_broken_config_of_a_run_names_the_remedy(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(UserError, match=r"config\.yaml .*; --overwrite 1 with the run's own command") as caught:
         parse_args(["--resume", str(tmp_path)])
     assert "\n" not in str(caught.value) and "^" not in str(caught.value)
     assert "run's own command" in refusal("--overwrite", "1", "--resume", finished_config(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["model", "dataset", "dataset_config", "buffer_size", "dgc", "seed", "lr_milestones"])
+def test_recorded_flags_of_any_kind_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    for value in (3, True, 1.5, float("nan"), 10**30, [1], {"a": 1}, "\0", "x"):
+        args = {"model": "er", "buffer_size": 50, "dataset": "seq-digits", "seed": 0, name: value}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({"config": {}, "args": args}))
+        torch.save({"model": {"w": torch.zeros(1)}, "args": args}, tmp_path / "file.pt")
+        for argv in (["--resume", str(tmp_path)], ["--loadcheck", str(tmp_path / "file.pt")]):
+            try:
+                parse_args(argv)
+            except UserError as error:
+                assert "\n" not in str(error)
 
 
 def finished_config(folder: Path) -> str:

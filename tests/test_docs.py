@@ -29,9 +29,10 @@ from experiments.stored import read_stored
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
 from utils import demo
+from utils.finished import read_accuracy
 from utils.metrics import summarise
 from utils.parse import parse_args
-from utils.results import final_table, read_accuracy
+from utils.results import final_table
 from utils.run_config import relevant_config
 from utils.training import train
 

@@ -193,7 +193,8 @@ def test_a_damaged_run_is_one_line_and_hinders_no_other(
     damaged = expansion.cells[0]
     file = damaged.path / name
     file.unlink() if content is None else file.write_text(content)
-    line = rf"{re.escape(str(file))} is damaged \(.+\); delete {re.escape(str(damaged.path))}, then `run` again\n"
+    summary = re.escape(str(damaged.path / "summary.json"))
+    line = rf"{re.escape(str(file))} is damaged \(.+\); delete {summary}, then run it again\n"
     where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
 
     assert call("table", *where, "--output", tmp_path / "out") == 0
@@ -218,7 +219,7 @@ def test_a_log_that_makes_no_curves_hinders_no_report(tmp_path: Path, capsys: py
     (expansion.cells[0].path / "metrics.jsonl").write_text("[1]\n")
     (results,) = read_results([expansion], curves=True)
     assert list(results.records) == [("ER", "", 1)]
-    assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then `run` again\n", capsys.readouterr().err)
+    assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then run it again\n", capsys.readouterr().err)
 
 
 def test_watching_ends_when_only_failed_runs_are_left(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -283,3 +284,8 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"^Not in it: 2 runs \(.+\)\.$", output.out, re.M)
     assert output.err.count("measuring") == 2
     assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
+
+
+def test_a_flag_given_twice_is_refused(capsys: pytest.CaptureFixture) -> None:
+    assert call("plan", "faia", "--profile", "smoke", "--seeds", "1", "--seeds=2") == 2
+    assert capsys.readouterr().err == "error: --seeds is given 2 times; give it once\n"

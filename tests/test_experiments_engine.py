@@ -197,7 +197,7 @@ def test_the_fork_server_has_torch_loaded_wherever_the_command_is_given_and_outl
     question = """
 import os, signal, sys
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP}
 sender.send(('experiments.cell_process' in sys.modules, os.environ['OMP_NUM_THREADS'], mask == blocked))
 """
     code = f"""

@@ -149,3 +149,13 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, content: dict[str, An
     message = str(caught.value)
     assert "\n" not in message
     assert all(word in message for word in ["grid", *words]), message
+
+
+@pytest.mark.parametrize(
+    "content", ["a: " + "[" * 3000, "a: " + "{b: " * 3000, "seeds: " + "1" * 5000, "a: 2024-13-01"]
+)
+def test_a_grid_that_no_parser_takes_is_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(content)
+    with pytest.raises(UsageError, match=r"grid\.yaml (cannot be read|is not valid YAML)") as caught:
+        read_grid(tmp_path / "grid.yaml")
+    assert "\n" not in str(caught.value)

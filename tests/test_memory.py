@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from helpers import run
 from method_helpers import build
 
+import models
 from utils.memory import stored_bytes
 
 IMAGE, LABEL = 64, 8  # bytes: 8 × 8 pixels, an int64
@@ -46,4 +48,23 @@ def test_what_belongs_to_the_network_is_not_counted_and_shared_memory_once(tmp_p
     model.table = torch.zeros(10, dtype=torch.float64)
     model.views = [model.table[:5], model.table[5:]]
     model.array = np.zeros(3, dtype=np.float32)
-    assert stored_bytes(model) == 80 + 12
+    model.part = torch.zeros(100)[10:13]  # nobody has the rest
+    assert stored_bytes(model) == 80 + 12 + 12
+
+
+METHOD_FLAGS = {
+    name: ["--buffer_size", "40"] for name in models.get_model_entries() if name not in ("sgd", "joint", "aop")
+}
+for name in ("derpp", "dgc-derpp", "gcr"):  # no default is known
+    METHOD_FLAGS[name] += ["--alpha", "0.1", "--beta", "0.5"]
+
+
+@pytest.mark.parametrize("model", models.get_model_entries())
+def test_the_summary_does_not_depend_on_whether_the_run_was_interrupted(model: str, tmp_path: Path) -> None:
+    """What is restored from a checkpoint has other storages: only the bytes shown by a tensor are the method's."""
+    flags = ["--n_epochs", "1", *METHOD_FLAGS.get(model, []), *([] if model == "joint" else ["--stop_after", "2"])]
+    _, _, directory = run(tmp_path, *flags, model=model)
+    summary = (directory / "summary.json").read_bytes()
+    (directory / "summary.json").unlink()
+    run(tmp_path, *flags, model=model)
+    assert (directory / "summary.json").read_bytes() == summary

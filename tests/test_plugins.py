@@ -172,7 +172,6 @@ def test_gradients_as_one_vector() -> None:
 
 
 BROKEN = {
-    "syntax": "def f(:",
     "imports": "import no_such_module\n" + MODEL.format(name="'broken'"),
     "raises": MODEL.format(name="'broken'") + "\nraise RuntimeError('as\\nsuch')",
     "exits": "import sys\nsys.exit(3)\n" + MODEL.format(name="'broken'"),
@@ -187,6 +186,26 @@ def test_a_broken_plugin_is_reported_when_asked_for_and_hinders_nobody(kind: str
         parse("--plugin", file, "--model", "broken")
     assert "\n" not in str(caught.value)
     assert models.get_model_class(parse("--plugin", file, "--model", "sgd")).NAME == "sgd"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("x = 1\ndef f(:", "invalid syntax, line 2"),
+        ("\0", "source code .* null bytes"),
+        ("(" * 10**5, "too many|overflow"),
+    ],
+    ids=["syntax", "zero", "nested"],
+)
+def test_a_plugin_with_a_syntax_error_is_named_as_such(content: str, reason: str, tmp_path: Path) -> None:
+    """Also where another file has the model: it can't have been meant."""
+    file = write(tmp_path, "broken.py", content)
+    for model in ("broken", "sgd"):
+        with pytest.raises(
+            UsageError, match=rf"--plugin {file} is not valid Python: .*({reason}).*; correct it"
+        ) as caught:
+            parse("--plugin", file, "--model", model)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_model_whose_flags_clash_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -245,6 +264,53 @@ def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
     Path(file).write_text(Path(file).read_text() + "\n# edited\n")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and "was begun with other settings (plugin_sha256" in done.stderr
+
+
+def test_a_file_given_by_loadcheck_never_has_its_plugin_imported(tmp_path: Path) -> None:
+    """Whoever made the file can name any path, and the code there must not run unless the user names it, too."""
+    mark = tmp_path / "mark"
+    evil = write(tmp_path, "evil.py", f"open({str(mark)!r}, 'w').close()\n" + MODEL.format(name="'evil'"))
+    file = tmp_path / "model.pt"
+    for named in ([evil], evil, {evil: 1}, [3]):
+        stored = {"model": "evil", "dataset": "seq-digits", "plugin": named}
+        torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, file)
+        for flags in ([], ["--help"], ["--dataset", "seq-digits"], ["--model", "evil"], ["--model", "sgd"]):
+            with pytest.raises(
+                UsageError, match=r"model\.pt was made with --plugin .*; give --plugin yourself"
+            ) as error:
+                parse("--loadcheck", str(file), *flags)
+            assert "\n" not in str(error.value)
+        assert parse("--loadcheck", str(file), "--model", "sgd", "--dataset", "seq-digits").plugin == []
+        with pytest.raises(UsageError, match="unknown model 'evil'"):
+            parse("--loadcheck", str(file), "--model", "evil", "--dataset", "seq-digits")
+    assert not mark.exists()
+    assert parse("--loadcheck", str(file), "--plugin", evil).model == "evil"
+    assert mark.exists()  # the trap itself works
+
+
+def test_a_file_given_by_loadcheck_does_not_decide_where_a_run_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_PROJECT", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    flags = {"wandb_project": "theirs", "wandb_entity": "them", "wandb_name": "x", "wandb_tags": ["x"], "nowand": 0}
+    stored = {"model": "sgd", "lr": 0.25, **flags}
+    torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, tmp_path / "model.pt")
+    args = parse_args(["--loadcheck", str(tmp_path / "model.pt"), "--seed", "0"])
+    assert (args.model, args.wandb_project, args.wandb_entity, args.wandb_name) == ("sgd", None, None, None)
+    assert args.nowand == 1 and args.wandb_tags == []
+
+
+def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = write(tmp_path, "broken.py", "raise SystemExit('imported')\n")
+    config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError):
+        parse_args(["--resume", str(tmp_path), "--model", "no-such-model"])
+    assert f"--resume {tmp_path} imports its plugin: {broken}" in caplog.text
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"args": {"model": "sgd", "plugin": 3}}))
+    with pytest.raises(UserError, match="is damaged: plugin: 3 is no list of files"):
+        parse_args(["--resume", str(tmp_path)])
 
 
 # -- DGC on top ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import torch
 
 from utils import results
 from utils.errors import UserError
+from utils.finished import read_accuracy
 from utils.metrics import summarise
 from utils.timing import Timing
 
@@ -36,7 +37,7 @@ def test_accuracy_csv_bytes(tmp_path: Path) -> None:
     assert path.read_text() == (
         "after_task,task,class_il,task_il\n0,1,10.0,\n0,2,5.0,50.0\n1,1,90.0,90.0\n2,1,60.0,85.0\n2,2,80.0,95.0\n"
     )
-    class_il, task_il = results.read_accuracy(path)
+    class_il, task_il = read_accuracy(path)
     np.testing.assert_array_equal(class_il, CLASS_IL[:2, :2])
     np.testing.assert_array_equal(task_il, TASK_IL[:2, :2])
 
@@ -46,7 +47,7 @@ def test_accuracy_round_trip_is_exact(tmp_path: Path, tasks: int) -> None:
     class_il, task_il = random_matrix(tasks) / 3, random_matrix(tasks) / 7
     task_il[-1, 0] = NAN  # measured for one setting only
     results.write_accuracy(tmp_path / "accuracy.csv", class_il, task_il)
-    read = results.read_accuracy(tmp_path / "accuracy.csv")
+    read = read_accuracy(tmp_path / "accuracy.csv")
     np.testing.assert_array_equal(read[0], class_il)
     np.testing.assert_array_equal(read[1], task_il)
 
@@ -55,9 +56,9 @@ def test_accuracy_of_a_joint_run_and_of_none(tmp_path: Path) -> None:
     only_last = np.full((3, 3), NAN)
     only_last[2] = [1.0, 2.0, 3.0]
     results.write_accuracy(tmp_path / "accuracy.csv", only_last, only_last)
-    np.testing.assert_array_equal(results.read_accuracy(tmp_path / "accuracy.csv")[0], only_last)
+    np.testing.assert_array_equal(read_accuracy(tmp_path / "accuracy.csv")[0], only_last)
     results.write_accuracy(tmp_path / "accuracy.csv", np.full((3, 3), NAN), np.full((3, 3), NAN))
-    assert results.read_accuracy(tmp_path / "accuracy.csv")[0].shape == (0, 0)
+    assert read_accuracy(tmp_path / "accuracy.csv")[0].shape == (0, 0)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "after_task,task,class_il,task_il\n1,1,x,2\n1,1\n"])
@@ -65,10 +66,10 @@ def test_bad_accuracy_file_is_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "accuracy.csv"
     path.write_text(text)
     with pytest.raises(UserError, match=r"accuracy\.csv") as error:
-        results.read_accuracy(path)
+        read_accuracy(path)
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="No such file"):
-        results.read_accuracy(tmp_path / "none.csv")
+        read_accuracy(tmp_path / "none.csv")
 
 
 def test_per_class_and_confusion(tmp_path: Path) -> None:

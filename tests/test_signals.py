@@ -72,6 +72,20 @@ def test_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @POSIX
+def test_a_closed_terminal_is_ignored_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.received is None and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        with blocked_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@POSIX
 def test_blocked_signals_wait_whichever_thread_they_hit_and_spare_processes_started_meanwhile() -> None:
     over = threading.Event()
     threading.Thread(target=over.wait, daemon=True).start()

@@ -22,10 +22,10 @@ from main import main as command_line
 from models.er import Er
 from models.sgd import Sgd
 from utils.errors import UsageError, UserError
+from utils.finished import read_accuracy
 from utils.guard import NonFiniteError
 from utils.optimization import autocast
 from utils.parse import parse_args
-from utils.results import read_accuracy
 from utils.training import train
 
 ER = ["--buffer_size", "50"]
@@ -421,7 +421,7 @@ def test_a_run_from_a_handed_over_model_resumes_without_the_file(tmp_path: Path)
         ("summary.json", "[1]", "damaged"),
         ("summary.json", "{", "damaged"),
         ("summary.json", b"\xff\xfe{", "damaged"),
-        ("accuracy.csv", "x", "--overwrite 1"),
+        ("accuracy.csv", "x", "summary.json, then run it again"),
     ],
 )
 def test_damaged_results_are_one_line(name: str, content: Any, words: str, tmp_path: Path, capsys: Any) -> None:

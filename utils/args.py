@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -22,6 +24,9 @@ __all__ = [
 ]
 
 
+NEGATIVE_NUMBER = re.compile(r"(-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?|-nan)$", re.IGNORECASE)
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """argparse without abbreviations, whose errors are one line and name the nearest valid flag."""
 
@@ -29,6 +34,7 @@ class ArgumentParser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         kwargs.setdefault("formatter_class", _HelpFormatter)
         super().__init__(**kwargs)
+        self._negative_number_matcher = NEGATIVE_NUMBER  # argparse's own takes `-inf` and `-1e3` for flags
 
     def error(self, message: str) -> NoReturn:
         missing = message.partition("arguments are required: ")[2]
@@ -36,12 +42,18 @@ class ArgumentParser(argparse.ArgumentParser):
             raise UsageError(f"missing {missing}: no default is known; give a value on the command line or in a YAML")
         raise UsageError(" ".join(message.split()))
 
-    def parse_strictly(self, argv: list[str]) -> Namespace:
-        """Parse all of `argv`; a flag that is unknown or given twice is an error."""
-        given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in self._option_string_actions]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """What every parsing goes through, also that of a subcommand; a flag that is given twice is an error."""
+        argv = sys.argv[1:] if args is None else list(args)
+        known = self._option_string_actions
+        given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in known]
         for flag in given:
-            if given.count(flag) > 1 and not isinstance(self._option_string_actions[flag], argparse._AppendAction):
+            if given.count(flag) > 1 and not isinstance(known[flag], argparse._AppendAction):
                 raise UsageError(f"{flag} is given {given.count(flag)} times; give it once")
+        return super().parse_known_args(argv, namespace)
+
+    def parse_strictly(self, argv: list[str]) -> Namespace:
+        """Parse all of `argv`; a flag that is unknown is an error."""
         if rest := self._unknown(argv):
             flag = rest[0].partition("=")[0]
             if flag.startswith("-"):

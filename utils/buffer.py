@@ -425,6 +425,8 @@ class Buffer:
         if state["buffer_size"] != self.buffer_size:
             raise ValueError(f"saved buffer_size {state['buffer_size']} differs from {self.buffer_size} here")
         for name, value in state["fields"].items():
+            if name not in self.attributes and hasattr(self, name):
+                raise ValueError(f"{name} is no field of a buffer")
             if value.dtype != self._dtype(name):
                 raise ValueError(f"saved {name} are {value.dtype}, but this buffer stores {self._dtype(name)}")
         self.empty()

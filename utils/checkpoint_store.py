@@ -6,6 +6,7 @@ can be wrong, but never runs code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,6 +15,7 @@ import pickle
 import re
 import zipfile
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,6 +77,16 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     raise UserError(f"cannot resume: {', and '.join(reasons)}; {START_AGAIN}")
 
 
+@contextlib.contextmanager
+def misfits_explained(source: str) -> Iterator[None]:
+    """Around putting the content of a file in place: say in one line that it is not what such a file holds."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"cannot go on from {source}: its content does not fit ({reason}); {START_AGAIN}") from error
+
+
 def _read(path: Path, digests: list[str] | None) -> tuple[str | None, Any]:
     """Why a checkpoint cannot be used, or None and its content."""
     try:
@@ -112,7 +124,7 @@ def _digests(directory: Path) -> list[str] | None:
     try:
         digests = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
         return digests if isinstance(digests, list) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -14,6 +14,7 @@ import zipfile
 from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,6 +29,8 @@ from utils.files import atomic_write
 # Flags that belong to the run and the machine that wrote a file; a run that starts from it must not inherit them.
 NOT_INHERITED = {"savecheck", "loadcheck", "start_from", "stop_after", "ckpt_name", "resume", "overwrite"}
 NOT_INHERITED |= {"device", "base_path", "results_path", "checkpoint_path"}
+# Nor where it reports to: a file from a stranger would have the run logged to the stranger's account.
+NOT_INHERITED |= {"nowand", "wandb_project", "wandb_entity", "wandb_name", "wandb_group", "wandb_tags"}
 _names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
@@ -143,7 +146,8 @@ def _buffer_content(args: Namespace, model: nn.Module) -> dict[str, Any]:
 def read_hand_over(path: Path) -> dict[str, Any]:
     remedy = "give --loadcheck a file written by --savecheck"
     if not path.is_file():
-        raise UserError(f"checkpoint {path} does not exist; {remedy}")
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise UserError(f"checkpoint {path} {what}; {remedy}")
     try:
         damage = archive_damage(path) if zipfile.is_zipfile(path) else None  # before torch 1.6 it was no archive
         content: Any = None if damage else torch.load(path, map_location="cpu", weights_only=True)
@@ -154,7 +158,21 @@ def read_hand_over(path: Path) -> dict[str, Any]:
     weights = content.get("model") if isinstance(content, dict) and "args" in content else content
     if not isinstance(weights, dict) or not weights or not all(isinstance(w, Tensor) for w in weights.values()):
         raise UserError(f"checkpoint {path} holds no model weights; {remedy}")
+    if "args" in content and (reason := _misfit(content)):
+        raise UserError(f"checkpoint {path} is damaged: {reason}; {remedy}")
     return content
+
+
+def _misfit(content: dict[str, Any]) -> str | None:
+    """What is beside the weights and not of the kind that belongs there."""
+    flags, fields, seen = (content.get(name) for name in ("args", "buffer", "num_seen_examples"))
+    if flags is not None and not (isinstance(flags, dict) and all(isinstance(name, str) for name in flags)):
+        return f"its args are of type {type(flags).__name__}, not flags by name"
+    if fields is not None and not (isinstance(fields, dict) and all(isinstance(v, Tensor) for v in fields.values())):
+        return "its buffer is not tensors by name"
+    if seen is not None and (type(seen) is not int or seen < 0):
+        return f"its num_seen_examples is {shortened(seen)}"
+    return None
 
 
 def fitting_weights(path: Path, model: Any, content: dict[str, Any], ignore_classifier: bool = False) -> Any:
@@ -182,8 +200,8 @@ def _load_buffer(path: Path, model: Any, content: dict[str, Any]) -> None:
     fields, seen = content["buffer"], content.get("num_seen_examples")
     try:
         model.load_buffer(fields)
-    except (AssertionError, ValueError, RuntimeError, KeyError) as error:
-        rows = [len(field) for field in fields.values() if isinstance(field, Tensor)]
+    except (AssertionError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        rows = [len(field) for field in fields.values() if field.ndim]
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"the buffer of {path} does not fit ({reason}); it was made with --buffer_size {max(rows, default=0)}"

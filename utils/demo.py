@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from main import initialize
+from utils.finished import read_accuracy
 from utils.metrics import average_accuracy, summarise
 from utils.parse import parse_args
 from utils.registry import ROOT
-from utils.results import read_accuracy
 from utils.run_directory import RunDirectory
 from utils.training import train
 

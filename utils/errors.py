@@ -35,11 +35,19 @@ LIKENESS = 0.65  # less is no misspelling: `sdg` is near to `sgd`, but `--buffer
 
 
 def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """`; did you mean 'x'?` for the closest valid name; when none is close, `otherwise` or the list of all."""
+    """`; did you mean 'x'?` for the closest valid name; when none is close, `otherwise` or the list of all.
+
+    Dashes do not count: two flags are not alike because both begin with them.
+    """
     choices = list(choices)
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=LIKENESS)
+    by_letters = {_letters(choice): choice for choice in choices}
+    close = difflib.get_close_matches(_letters(name), by_letters, n=1, cutoff=LIKENESS)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        return f"; did you mean {by_letters[close[0]]!r}?"
     if otherwise is not None:
         return otherwise
     return f"; valid are {', '.join(sorted(choices))}" if choices else ""
+
+
+def _letters(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")

@@ -22,7 +22,7 @@ PLACE = frozenset(["start_from", "stop_after", "inference_only", "loadcheck_sha2
 def continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
     """What the trainer has put into a file, if it is of the same run and this is its next task."""
     state = read_hand_over(Path(path)).get("state")
-    if not isinstance(state, dict) or not {"tasks", "config", "model"} <= state.keys():  # Mammoth's, or anyone's
+    if not isinstance(state, dict) or not isinstance(state.get("config"), dict) or "tasks" not in state:
         reason = "the file holds weights and memory only"
     elif state["tasks"] != start_from:
         reason = f"it is of --start_from {state['tasks']}, and this run has {start_from}"

@@ -7,6 +7,7 @@ So an interrupted run and an uninterrupted one leave the same bytes. (Wall-clock
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -17,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from utils.errors import UserError
-from utils.files import fsync_directory, one_line_errors
+from utils.errors import START_AGAIN, UserError
+from utils.files import fsync_directory, is_file_of, one_line_errors
 
 WINDOW = 50  # training steps per line: one device-to-host transfer each
 COUNTERS = ("task", "epoch", "step", "global_step")
@@ -49,7 +50,7 @@ class MetricsLog:
         self.step = self.global_step = 0
         self._pending: list[Mapping[str, torch.Tensor | float]] = []
         self._latest: torch.Tensor | float = math.nan
-        self._size = 0
+        self._size, self._digest = 0, hashlib.sha256()  # of what was written
         # Opened by the first write, which also empties what a run without a checkpoint has left there.
         self._file: Any = None
 
@@ -95,12 +96,13 @@ class MetricsLog:
         return float(self._latest)
 
     def state_dict(self) -> dict[str, Any]:
-        """The pending steps, and the size of a file that is safely on the disk when this returns."""
+        """The pending steps, and size and digest of a file that is safely on the disk when this returns."""
         self._pending = [*to_host(self._pending)]
         if self._file is not None:
             with one_line_errors(self.path):
                 os.fsync(self._file.fileno())
-        state: dict[str, Any] = {"size": self._size, "pending": list(self._pending)}
+        written = {"size": self._size, "sha256": self._digest.hexdigest()}
+        state: dict[str, Any] = {**written, "pending": list(self._pending)}
         return state | {name: getattr(self, name) for name in COUNTERS}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -111,6 +113,12 @@ class MetricsLog:
         self._latest = self._pending[-1].get("loss", math.nan) if self._pending else math.nan
         self._size = state["size"]
         with one_line_errors(self.path):
+            self._digest = self._digest_on_disk()
+            if self._digest.hexdigest() != state["sha256"]:
+                raise UserError(
+                    f"{self.path} was changed since the checkpoint was taken (its SHA-256 is another one); put it back "
+                    f"as it was, else {START_AGAIN}"
+                )
             self._open()
 
     def close(self) -> None:
@@ -119,14 +127,22 @@ class MetricsLog:
             self._file.close()
             self._file = None
 
-    def _open(self) -> None:
-        """Unbuffered, so that a line written is safe from a crash; cut to the size that the log knows."""
+    def _digest_on_disk(self) -> Any:
+        """The digest of the part of the file that the checkpoint knows of; the rest will be cut off."""
         found = self.path.stat().st_size if self.path.exists() else 0
         if found < self._size:
             raise UserError(
                 f"{self.path} has {found} bytes, but had {self._size} when the checkpoint was taken; "
-                "put the whole file back, or start the run again with --overwrite 1"
+                f"put the whole file back, else {START_AGAIN}"
             )
+        digest = hashlib.sha256()
+        if self._size:
+            with open(self.path, "rb") as file:
+                digest.update(file.read(self._size))
+        return digest
+
+    def _open(self) -> None:
+        """Unbuffered, so that a line written is safe from a crash; cut to the size that the log knows."""
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 (lives as long as the log)
         self._file.truncate(self._size)
         fsync_directory(self.path.parent)
@@ -140,6 +156,8 @@ class MetricsLog:
     def _write(self, line: bytes) -> None:
         if self._file is None:
             self._open()
+        elif not is_file_of(self._file.fileno(), self.path):
+            raise UserError(f"{self.path} was removed or replaced during the run; {START_AGAIN}")
         written = 0
         try:
             while written < len(line):  # a nearly full disk takes only a part
@@ -148,6 +166,7 @@ class MetricsLog:
             self._file.truncate(self._size)  # no half lines for those who read the file
             raise
         self._size += written
+        self._digest.update(line)
 
 
 def to_host(rows: Sequence[Mapping[str, torch.Tensor | float]]) -> list[dict[str, float]]:

@@ -11,18 +11,26 @@ from utils.state import FRAMEWORK, pack
 
 
 def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
-    """Of the tensors and arrays that a checkpoint would hold of the model, without its network and its optimizer.
+    """Bytes of the tensors and arrays that a checkpoint would hold of the model, without its network and its optimizer.
 
-    So: memory, vectors, copies of the network. What is `known` is not the method's (see `pack`).
+    So: memory, vectors, copies of the network. What is `known` is not the method's (see `pack`). A view counts as much
+    as it shows, because that is what a checkpoint writes, and so what a resumed run has.
     """
-    tensors: dict[int, int] = {}
-    arrays: list[int] = []
+    of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
+    whole: dict[int, int] = {}  # by storage, which several tensors may show in full
+    parts: list[int] = []
 
     def walk(value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            tensors[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+            storage = value.untyped_storage()
+            if storage.data_ptr() in of_the_network:
+                return
+            if value.nbytes < storage.nbytes():
+                parts.append(value.nbytes)
+            else:
+                whole[storage.data_ptr()] = storage.nbytes()
         elif isinstance(value, bytes):  # the content of a packed array
-            arrays.append(len(value))
+            parts.append(len(value))
         elif isinstance(value, dict):
             walk(list(value.values()))
         elif isinstance(value, list | tuple):
@@ -30,5 +38,4 @@ def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
                 walk(item)
 
     walk(pack(model, FRAMEWORK | {"net", "opt"}, known)["model"])
-    of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
-    return sum(size for pointer, size in tensors.items() if pointer not in of_the_network) + sum(arrays)
+    return sum(whole.values()) + sum(parts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import logging
 import os
 import secrets
 import socket
@@ -35,7 +36,7 @@ from utils.args import (
     choice,
     number,
 )
-from utils.errors import UsageError, UserError, nearest
+from utils.errors import START_AGAIN, UsageError, UserError, nearest
 from utils.plugins import plugin_files
 from utils.run_config import stored_config
 
@@ -125,10 +126,10 @@ def _preselect(argv: list[str]) -> Namespace:
     chosen.recorded = _recorded_args(chosen)
     for name in ("model", "dataset", "dataset_config", "buffer_size", "dgc"):
         if getattr(chosen, name) is None:
-            recorded = chosen.recorded.values.get(name)
-            setattr(chosen, name, str(recorded) if isinstance(recorded, list | dict) else recorded)
-    given = chosen.plugin or chosen.recorded.values.get("plugin") or []
-    chosen.plugin = [str(file) for file in plugin_files(given)]
+            recorded = chosen.recorded.values.get(name)  # whatever a file says; the flag's own type checks it later
+            plain = recorded is None or (name in ("buffer_size", "dgc") and isinstance(recorded, int))
+            setattr(chosen, name, recorded if plain else str(recorded))
+    chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or _plugins_of_run(chosen))]
     registry.refuse_useless(KINDS, chosen.plugin)
     if not chosen.model and not chosen.help:
         for flag in difflib.get_close_matches("--model", rest, n=1, cutoff=0.7):
@@ -156,10 +157,31 @@ def _recorded_args(chosen: Namespace) -> Layer:
     if chosen.loadcheck:
         from utils.checkpoints import mammoth_load_checkpoint
 
-        stored = mammoth_load_checkpoint(chosen.loadcheck, return_only_args=True)
+        stored = dict(mammoth_load_checkpoint(chosen.loadcheck, return_only_args=True))
+        named = stored.pop("plugin", None)  # a path is no permission to run what lies there
+        if named and not chosen.plugin and not (chosen.model and chosen.dataset):
+            raise UsageError(
+                f"checkpoint {chosen.loadcheck} was made with --plugin {_as_given(named)}, and no file decides "
+                "which code runs; give --plugin yourself if you trust it, or --model and --dataset that need none"
+            )
         # Not strict: the file also records what was derived from the flags, and may come from another program.
-        return Layer(chosen.loadcheck, dict(stored), strict=False)
+        return Layer(chosen.loadcheck, stored, strict=False)
     return Layer("", {})
+
+
+def _as_given(plugins: Any) -> str:
+    return " --plugin ".join(map(str, plugins)) if isinstance(plugins, list) else repr(plugins)
+
+
+def _plugins_of_run(chosen: Namespace) -> list[str]:
+    """The plugins of the run given by `--resume`, shown before anything imports them."""
+    named = chosen.recorded.values.get("plugin") if chosen.resume else None
+    if not named:
+        return []
+    if not isinstance(named, list) or not all(isinstance(file, str) for file in named):
+        raise UserError(f"{chosen.recorded.source} is damaged: plugin: {named!r} is no list of files; {START_AGAIN}")
+    logging.warning("--resume %s imports its plugin: %s", chosen.resume, ", ".join(named))
+    return named
 
 
 def _build_parser(chosen: Namespace) -> ArgumentParser:

@@ -210,15 +210,28 @@ def _find_computed(
 def refuse_useless(kinds: Sequence[Kind], plugins: Sequence[str]) -> None:
     """A plugin that changes the identity of a run, but can't change its numbers, was not meant.
 
-    One that is broken is none of them, because what it would offer is unknown; nor is one that another one imports.
+    One that fails when it is imported is none of them, because what it would offer is unknown; nor is one that another
+    one imports.
     """
     for plugin in plugins:
         remedy = "give a Python file that defines one, or leave it out"
         if not plugin.endswith(".py"):
             raise UsageError(f"--plugin {plugin}: no model, dataset or backbone, since it is no .py file; {remedy}")
+        if reason := _syntax_error(Path(plugin)):
+            raise UsageError(f"--plugin {plugin} is not valid Python: {reason}; correct it, or leave it out")
         others = [Path(other) for other in plugins if other != plugin]
         if not _offers(kinds, Path(plugin)) and not any(_mentions(other, Path(plugin).stem) for other in others):
             raise UsageError(f"--plugin {plugin}: it has no model, dataset or backbone; {remedy}")
+
+
+def _syntax_error(file: Path) -> str | None:
+    try:
+        ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}" if error.lineno else str(error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:  # zero bytes, and what is nested too deeply
+        return str(error) or type(error).__name__
+    return None
 
 
 def _offers(kinds: Sequence[Kind], file: Path) -> bool:

@@ -7,7 +7,6 @@ and only `environment.json` the machine: all other files of two equal runs are e
 
 from __future__ import annotations
 
-import csv
 import json
 import platform
 import subprocess
@@ -24,12 +23,11 @@ from numpy.typing import NDArray
 
 from utils.errors import UserError
 from utils.files import atomic_write_text
+from utils.finished import ACCURACY_COLUMNS, Matrix, read_finished
 from utils.loggers import plain
 from utils.metrics import DEFINITIONS, average_accuracy
 
-Matrix = NDArray[np.float64]
 Metrics = Mapping[str, float | None]
-ACCURACY_COLUMNS = ["after_task", "task", "class_il", "task_il"]
 REPORT_COLUMNS = 100
 
 
@@ -53,24 +51,6 @@ def _accuracy_rows(after_task: int, class_il: Iterable[float], task_il: Iterable
 
 def _cell(value: float) -> str:
     return "" if np.isnan(value) else repr(float(value))
-
-
-def read_accuracy(path: str | Path) -> tuple[Matrix, Matrix]:
-    """The class-il and task-il matrices of `accuracy.csv` over the tasks run; NaN where not measured."""
-    try:
-        with open(path, newline="") as file:
-            header, *lines = list(csv.reader(file)) or [[]]
-        if header != ACCURACY_COLUMNS:
-            raise ValueError(f"its columns are not {','.join(ACCURACY_COLUMNS)}")
-        rows = [(int(k), int(j), float(c or "nan"), float(t or "nan")) for k, j, c, t in lines]
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read accuracies: {path}: {_reason(error)}; --overwrite 1 runs it again") from error
-    trained = [row for row in rows if row[0] > 0]
-    tasks = max((max(k, j) for k, j, _, _ in trained), default=0)
-    class_il, task_il = np.full((2, tasks, tasks), np.nan)
-    for k, j, c, t in trained:
-        class_il[k - 1, j - 1], task_il[k - 1, j - 1] = c, t
-    return class_il, task_il
 
 
 def write_per_class(path: str | Path, accuracy: Matrix) -> None:
@@ -158,14 +138,11 @@ def git_commit() -> str | None:
 
 def final_report(directory: str | Path) -> str:
     """The report of a finished run, from its files."""
-    class_il, task_il = read_accuracy(Path(directory, "accuracy.csv"))
-    path = Path(directory, "summary.json")
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        report = final_table(class_il, task_il, summary["class_il"], summary["task_il"])
-        test = summary.get("test")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({_reason(error)}); --overwrite 1 runs it again") from error
+    found = read_finished(Path(directory))
+    if found is None:
+        raise UserError(f"{Path(directory, 'summary.json')} is missing: the run is not finished; repeat its command")
+    report = final_table(found.class_il, found.task_il, found.summary["class_il"], found.summary["task_il"])
+    test = found.summary.get("test")
     if test is None:
         return report
     means = [
@@ -221,7 +198,3 @@ def _metric_lines(class_metrics: Metrics, task_metrics: Metrics) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

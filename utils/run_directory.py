@@ -19,6 +19,7 @@ import yaml
 from utils.checkpoint_store import NEWEST, PREVIOUS
 from utils.errors import UsageError, UserError
 from utils.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers, results_flag
+from utils.finished import check_finished
 from utils.run_config import config_hash, difference, model_name, recorded_args, relevant_config, stored_config
 
 
@@ -31,13 +32,18 @@ class RunDirectory:
         self.hash = config_hash(self.config)
         self.path = Path(args.resume) if args.resume else self._path_by_hash()
 
+    @property
+    def _flag(self) -> str:
+        """The option that puts the directory elsewhere; --resume names it as it is."""
+        return "" if self.args.resume else results_flag(self.args.results_path)
+
     def _path_by_hash(self) -> Path:
         args = self.args
         name = f"seed{args.seed}-{self.hash}"
         return Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
 
     def __enter__(self) -> RunDirectory:
-        self._lock = RunLock(self.path / "run.lock", flag=results_flag(self.args.results_path))
+        self._lock = RunLock(self.path / "run.lock", flag=self._flag)
         try:
             self._prepare()
         except BaseException:
@@ -46,7 +52,7 @@ class RunDirectory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind is not None and issubclass(kind, UserError) and not self._begun():
+        if kind is not None and issubclass(kind, UserError) and self._lock.holds() and not self._begun():
             shutil.rmtree(self.path, ignore_errors=True)  # what could not begin leaves nothing behind
         self._lock.release()
 
@@ -57,17 +63,21 @@ class RunDirectory:
         remove_leftovers(self.path)
         if self.args.overwrite:
             self._clear()
+        self._refuse_other_settings()
         config_file = self.path / "config.yaml"
-        if config_file.exists():
-            changes = difference(stored_config(self.path), self.config)
-            if changes:
-                raise UsageError(
-                    f"{self.path} was begun with other settings ({changes}); repeat those, or start another run"
-                )
-        else:
+        if not config_file.exists():
             content = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
             plain = json.loads(json.dumps(content))  # without the anchors that YAML gives to a list used twice
             atomic_write_text(config_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+    def _refuse_other_settings(self) -> None:
+        """A run, finished or not, is that of its `config.yaml`, whatever flags stand beside --resume."""
+        if not (self.path / "config.yaml").exists():
+            return
+        if changes := difference(stored_config(self.path), self.config):
+            raise UsageError(
+                f"{self.path} was begun with other settings ({changes}); repeat those, or start another run"
+            )
 
     def _clear(self) -> None:
         """Remove an earlier run's files, the config last: a removal that is killed is still known for what it was."""
@@ -81,13 +91,8 @@ class RunDirectory:
 
     def finished(self) -> dict[str, Any] | None:
         """The summary of a finished run, else None."""
-        path = self.path / "summary.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
+        found = check_finished(self.path)
+        if found is None:
             return None
-        except OSError as error:
-            flag = results_flag(self.args.results_path)
-            raise UserError(f"{path} can't be read ({error.strerror}); choose another {flag}") from None
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}); --overwrite 1 runs it again") from None
+        self._refuse_other_settings()
+        return found.summary

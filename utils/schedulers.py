@@ -77,6 +77,9 @@ class TaskSchedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """A model's own schedule is restored with the model."""
         self._custom_at = state["custom_at"]
+        own = {} if self._own is None else self._own.state_dict()
+        if (state["own"] or {}).keys() != own.keys():  # torch would set whatever it is given
+            raise ValueError("the state is that of another learning-rate schedule")
         if self._own is not None:
             self._own.load_state_dict(state["own"])
 

@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-# Slurm and others send USR1 or USR2 some time before the end; TERM is the end; INT is Ctrl-C.
-NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+# Slurm and others send USR1 or USR2 some time before the end; TERM is the end; INT is Ctrl-C; HUP a closed terminal.
+NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 
 def _numbers() -> list[int]:
     """Of the signals that this platform has."""
     return [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+
+
+def _is_to_be_ignored(number: int) -> bool:
+    """What `nohup` asks for: a run that outlives its terminal."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _say(text: str) -> None:
@@ -54,7 +59,8 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in _numbers():
-                self._originals[number] = signal.signal(number, self._handle)
+                if not _is_to_be_ignored(number):
+                    self._originals[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

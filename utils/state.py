@@ -378,8 +378,17 @@ class _Unpacker:
             self.attributes(body["_parameters"], name, module._parameters)
             self.attributes(body["_buffers"], name, module._buffers)
         for name, body in code["modules"].items():
+            self._refuse_foreign(body["attributes"], name)
             self.attributes(body["attributes"], name, vars(self.objects[name]))
         return self.objects[path]
+
+    def _refuse_foreign(self, names: Iterable[str], path: str) -> None:
+        """Data is never packed under the name of a method or of what a module is made of."""
+        module = self.objects[path]
+        for name in names:
+            hides = callable(getattr(type(module), name, None)) and name not in vars(module)
+            if name in MODULE_INTERNALS or hides:
+                raise ValueError(f"{_join(path, name)} is no name for data")
 
     def _module(self, path: str, body: Code, live: Any) -> nn.Module:
         """The live module or, for one made during the run, a new one: like `net`, like any, or from nothing."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -92,17 +95,23 @@ def _of(index: int | str, total: int | None) -> str:
 
 
 def say(text: str) -> None:
-    """Print to stdout above a bar that may be there; at once, also into a pipe or a file."""
+    """Print to stdout above a bar that may be there; at once, also into a pipe or a file.
+
+    For what a run tells on its way: a console that is lost (a full disk, a closed terminal) must not end the run.
+    """
     try:
         with tqdm.external_write_mode(sys.stdout):
             print(text, flush=True)
-    except BrokenPipeError:
-        discard_stdout()
+    except OSError as error:
+        discard(sys.stdout)
+        if not isinstance(error, BrokenPipeError):  # who has left (`… | head`) need not be told
+            logging.warning("stdout can't be written (%s); the run goes on without it", error.strerror)
 
 
-def discard_stdout() -> None:
-    """Who was listening (`… | head`) has gone; what is still written must not be an error, also not at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard(stream: TextIO) -> None:
+    """From now on, what is written to a stream is lost, and no error, also not at exit."""
+    with contextlib.suppress(OSError):  # in a notebook it has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class ProgressBar:

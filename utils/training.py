@@ -11,7 +11,8 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from reprlib import repr as shortened
 from typing import Any
 from weakref import ref
 
@@ -25,6 +26,7 @@ from utils.conf import warn_once
 from utils.diagnostics import Diagnostics
 from utils.errors import START_AGAIN, UserError
 from utils.evaluate import Evaluation, evaluate_loaders
+from utils.finished import DamagedRun, read_environment
 from utils.guard import NonFiniteGuard
 from utils.hand_over import continued_state, load_weights
 from utils.loggers import MetricsLog, mean_accuracy_line
@@ -32,7 +34,7 @@ from utils.memory import stored_bytes
 from utils.optimization import autocast
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
-from utils.run_config import DERIVED, NEUTRAL, model_name
+from utils.run_config import DERIVED, NEUTRAL, ONCE, model_name
 from utils.run_directory import RunDirectory
 from utils.schedulers import TaskSchedule
 from utils.signals import StopSignals
@@ -61,6 +63,13 @@ class Position:
     epoch_step: int = 0
     task_step: int = 0
     step: int = 0
+
+    def restore(self, values: Any) -> None:
+        """Nothing but these fields, each with a value of its kind: the values come from a file."""
+        kinds = {field.name: type(field.default) for field in fields(self)}
+        if not isinstance(values, dict) or {n: type(v) for n, v in values.items()} != kinds or min(values.values()) < 0:
+            raise ValueError(f"position is {shortened(values)}")
+        vars(self).update(values)
 
     def __str__(self) -> str:
         return f"task {self.task + 1}, epoch {self.epoch + 1}, step {self.epoch_step + 1}"
@@ -93,6 +102,11 @@ def _single_images_explained(position: Position) -> Iterator[None]:
         ) from error
 
 
+def _flags_of_methods(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags that a model may change. Where a run reads and writes is not up to it, nor to a file from elsewhere."""
+    return {n: v for n, v in flags.items() if n not in NEUTRAL | DERIVED | ONCE and isinstance(v, PLAIN)}
+
+
 class Trainer:
     """One run from its beginning, or from its last checkpoint, to its summary."""
 
@@ -121,12 +135,14 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         state = checkpoint_store.load(self.run_directory.path)
         if state is not None:
-            if missing := self._state().keys() - state.keys():
+            if missing := self._state().keys() - set(state if isinstance(state, dict) else ()):
                 raise UserError(
                     f"cannot resume {self.run_directory.path}: another version of this code wrote its checkpoint "
                     f"(it lacks {', '.join(sorted(missing))}); {START_AGAIN}"
                 )
-            self._restore(state)
+            with checkpoint_store.misfits_explained(f"the checkpoint in {self.run_directory.path}"):
+                self._restore(state)
+            self._restore_environment()
             say(f"Resuming {self.run_directory.path} at {self.position}")
         else:
             self._begin_run()
@@ -153,12 +169,20 @@ class Trainer:
             if self.args.loadcheck:
                 mammoth_load_checkpoint(self.args.loadcheck, self.model)
 
+    def _restore_environment(self) -> None:
+        """What was lost is written again, although by now it may be another machine's: no run is finished without."""
+        try:
+            read_environment(self.run_directory.path)
+        except DamagedRun:
+            write_json(self.run_directory.path / "environment.json", environment())
+
     def _take_over(self) -> None:
         args, config = self.args, self.run_directory.config
         state = continued_state(args.loadcheck, self.position.task, config, training=not args.inference_only)
         if state is not None:
             loaders = self._data_so_far()
-            self._restore_method(state)
+            with checkpoint_store.misfits_explained(args.loadcheck):
+                self._restore_method(state)
             del loaders
         else:
             load_weights(args.loadcheck, self.model)
@@ -475,8 +499,7 @@ class Trainer:
 
     def _changed_flags(self) -> dict[str, Any]:
         """Flags to which the model has given another value after its construction."""
-        changed = {n: v for n, v in vars(self.args).items() if n not in NEUTRAL | DERIVED and isinstance(v, PLAIN)}
-        return {name: value for name, value in changed.items() if value != self._first_flags.get(name)}
+        return {n: v for n, v in _flags_of_methods(vars(self.args)).items() if v != self._first_flags.get(n)}
 
     def _belongings(self) -> dict[str, Any]:
         """What belongs to the dataset: a model that holds such a thing gets the same one back when it is resumed."""
@@ -496,8 +519,9 @@ class Trainer:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """The inverse of `_state`."""
-        for name, value in state["position"].items():
-            setattr(self.position, name, value)
+        self.position.restore(state["position"])
+        if self.position.task > self.end:
+            raise ValueError(f"task {self.position.task + 1} of {self.end}")
         loaders = self._data_so_far()
         if state["edits"] is not None:
             self.loader.dataset.redo(state["edits"])
@@ -523,7 +547,7 @@ class Trainer:
         """The inverse of `_method_state`. Random generators come last: building the rest may draw from them."""
         if state["schedule"]["own"] is not None:
             self.schedule.begin(self._steps_per_epoch())
-        vars(self.args).update(state["flags"])
+        vars(self.args).update(_flags_of_methods(state["flags"]))
         unpack(self.model, state["model"], self._belongings())
         self.schedule.load_state_dict(state["schedule"])
         self.dataset.streams.load_state_dict(state["streams"])

@@ -23,6 +23,7 @@ SUMMARY = {
     "n_tasks?": int,
     "parameters?": int,
     "stored_bytes?": int,
+    "test?": ({"class_il": [float], "task_il": [float]}, None),
 }
 
 
