@@ -18,13 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torchvision
 from numpy.typing import NDArray
 
 from utils.errors import UserError
 from utils.files import atomic_write_text
-from utils.loggers import plain
 from utils.metrics import DEFINITIONS, average_accuracy
 
 Matrix = NDArray[np.float64]
@@ -116,11 +113,16 @@ def write_summary(
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    from utils.loggers import plain  # here and below: a finished run is shown without torch
+
     atomic_write_text(path, json.dumps(plain(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def environment() -> dict[str, Any]:
     """`environment.json`: what may change the last bits or the speed of a run; nothing about whose it is."""
+    import torch
+    import torchvision
+
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
