@@ -201,16 +201,25 @@ class ContinualDataset:
         self.test_loaders += [self.make_test_loader(k) for k in new]
         return self.train_loader, self.test_loaders[-1]
 
-    def _task_images(self) -> ImageSet:
-        """The current task's; images without a label are for methods that can do something with them."""
+    def images_per_task(self) -> list[int] | None:
+        """How many images the training set of each task has; None if only its loader knows."""
+        return [len(self._training_rows(task)) for task in range(self.N_TASKS)]
+
+    def _training_rows(self, task: int | None = None) -> torch.Tensor:
+        """Of a task, the current one by default; images without a label only if the method can use them."""
         train = self._splits.train
-        rows = _rows_of(train, self.get_offsets())
-        if not some_unlabelled(self.args):
-            return train.subset(rows)
-        mask = labelled(train.labels(rows), self.args)
-        if not self.args.takes_unlabelled:
-            return train.subset(rows[mask])
-        images = train.subset(rows)
+        rows = _rows_of(train, self.get_offsets(task))
+        if not some_unlabelled(self.args) or self.args.takes_unlabelled:
+            return rows
+        return rows[labelled(train.labels(rows), self.args)]
+
+    def _task_images(self) -> ImageSet:
+        """The current task's."""
+        rows = self._training_rows()
+        images = self._splits.train.subset(rows)
+        if not some_unlabelled(self.args) or not self.args.takes_unlabelled:
+            return images
+        mask = labelled(self._splits.train.labels(rows), self.args)
         images.targets = images.labels(slice(None)).masked_fill(~mask, UNLABELLED)
         return images
 
