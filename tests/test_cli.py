@@ -14,9 +14,11 @@ import torch
 import datasets
 import main
 import models
+import utils.known_command as known_command
 import utils.parse
 from utils.args import SYNONYMS
 from utils.errors import UsageError, UserError
+from utils.known_command import command_sha256, finished_run
 from utils.parse import parse_args
 from utils.run_config import config_hash, relevant_config
 
@@ -70,6 +72,39 @@ def test_what_framework_flags_suffice_for_is_answered_without_torch() -> None:
     expected = ["--lr FLOAT", "optimizer and learning-rate", "wandb:", "er ", "seq-digits", "'seq_cifar10'?"]
     assert all(text in said for text in [*expected, "--lr: -1 is out", "'resnet18'?", "'online'?", "at least 1"]), said
     assert not modules & {"torch", "numpy"}
+
+
+def test_a_finished_run_is_shown_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    command = ["--model", "er", "--buffer_size", "20", "--seed", "3", "--n_epochs", "0", "--base_path", str(tmp_path)]
+    main.main(command)
+    report = capsys.readouterr().out.partition("\nClass-IL accuracy")[2]
+    (directory,) = tmp_path.glob("results/*/*/*")
+    said, modules = answers(" ".join([*command, "--notes", "other"]), f"--resume {directory}")
+    assert said.count(report.rstrip()) == 2 and said.count(f"This run is finished ({directory})") == 2
+    assert "torch" not in modules
+    # Where the command line is another one, or does not tell all, the flags are looked at.
+    assert finished_run([*command[2:], *command[:2]]) == directory
+    for other in (
+        ["--lr", "0.3"],
+        ["--overwrite", "1"],
+        ["--plugin", "x.py"],
+        ["--seed", "3"],
+        ["--notes", "two", "words"],
+    ):
+        assert finished_run([*command, *other]) is None
+    assert finished_run(command[:4] + command[6:]) is None and finished_run([]) is None
+    assert finished_run(["--resume", str(directory), "--lr", "0.3"]) is None
+    (directory / "summary.json").unlink()
+    assert finished_run(command) is None and finished_run(["--resume", str(directory)]) is None
+
+
+def test_a_command_is_known_only_to_the_sources_it_was_given_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = command_sha256(ER)
+    assert (
+        before == command_sha256(["--buffer_size=500", "--model=er", "--notes=x"]) != command_sha256([*ER, "-O", "1"])
+    )
+    monkeypatch.setattr(known_command, "_sources_sha256", lambda: "edited")
+    assert command_sha256(ER) != before
 
 
 def test_what_needs_the_models_flags_is_answered_without_the_other_libraries(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from models.er import Er
 from utils import pace
 from utils.pace import FirstSteps, opening_lines
 from utils.parse import parse_args
+from utils.results import final_report
 from utils.training import Stopped
 
 ER = ["--buffer_size", "20", "--n_epochs", "2"]
@@ -128,9 +129,13 @@ def test_the_steps_in_all_are_those_that_are_made(
     )
 
 
-def test_a_run_without_training_has_no_steps(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    run(tmp_path, *ER, "--inference_only", "1")
+def test_a_run_without_training_has_no_steps_and_forgets_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    _, _, directory = run(tmp_path / "evaluated", *ER, "--inference_only", "1")
     assert opening(capsys).endswith(" 0 steps in all")
+    _, _, trained = run(tmp_path / "trained", *ER, "--stop_after", "2")
+    shown = {name: [line[:4] for line in final_report(name).splitlines()] for name in (directory, trained)}
+    assert {"FAA ", "FAIA"} <= set(shown[directory]) and not {"FF  ", "BWT "} & set(shown[directory])
+    assert {"FAA ", "FAIA", "FF  ", "BWT "} <= set(shown[trained])
 
 
 def test_the_step_of_a_stop_is_the_bars(

@@ -61,7 +61,7 @@ def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, s
         return [parts]
     left = (steps - done) * seconds
     whole = "what is left of the run" if done else "the whole run"
-    lines = [f"{parts}: about {duration(left)} for {whole}, at the present speed"]
+    lines = [f"{parts}: about {duration(max(1.0, left))} for {whole}, at the present speed"]
     if args.device.type == "cpu" and left > LONG_SECONDS:
         lines.append(f"That is long for a CPU. What would shorten it: {', '.join(ways_out(args))}.")
     return lines

@@ -37,6 +37,7 @@ from utils.args import (
     synonym,
 )
 from utils.errors import UsageError, UserError, nearest
+from utils.known_command import command_sha256
 from utils.plugins import plugin_files
 from utils.run_config import stored_config
 
@@ -70,6 +71,7 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     args = parser.parse_strictly(argv)
     args.model, args.dataset, args.backbone = chosen.model, chosen.dataset, chosen.backbone
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
+    args.command_sha256 = command_sha256(argv)
     _complete(args)
     _validate(args)
     _check_by_model(args)

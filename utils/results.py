@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from utils.errors import UserError
 from utils.files import atomic_write_text
 from utils.metrics import DEFINITIONS, average_accuracy
+from utils.run_config import stored_config
 
 Matrix = NDArray[np.float64]
 Metrics = Mapping[str, float | None]
 ACCURACY_COLUMNS = ["after_task", "task", "class_il", "task_il"]
+OVER_TIME = ("FF", "BWT")  # metrics that compare the network with what it was
 REPORT_COLUMNS = 100
 
 
@@ -164,7 +166,7 @@ def final_report(directory: str | Path) -> str:
     path = Path(directory, "summary.json")
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-        report = final_table(class_il, task_il, summary["class_il"], summary["task_il"])
+        report = final_table(class_il, task_il, *_reported_metrics(Path(directory), summary))
         test = summary.get("test")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({_reason(error)}); --overwrite 1 runs it again") from error
@@ -174,6 +176,16 @@ def final_report(directory: str | Path) -> str:
         f"[{name}]: {np.mean(test[key]):.2f} %" for name, key in (("Class-IL", "class_il"), ("Task-IL", "task_il"))
     ]
     return f"{report}\n\nAll of the above is on held-out training images. On the test set: {' '.join(means)}"
+
+
+def _reported_metrics(directory: Path, summary: Mapping[str, Any]) -> tuple[Metrics, Metrics]:
+    """Class-il and task-il. A network that is only evaluated (`--inference_only`) forgets nothing: the more classes it
+    is asked to tell apart, the more it errs."""
+    class_il, task_il = summary["class_il"], summary["task_il"]
+    if not (directory / "config.yaml").exists() or not stored_config(directory).get("inference_only"):
+        return class_il, task_il
+    shown = [name for name in DEFINITIONS if name not in OVER_TIME]
+    return {name: class_il.get(name) for name in shown}, {name: task_il.get(name) for name in shown}
 
 
 def final_table(class_il: Matrix, task_il: Matrix, class_metrics: Metrics, task_metrics: Metrics) -> str:
@@ -213,8 +225,8 @@ def _shown_cell(row: NDArray[np.float64], k: int, j: int | None, decimals: int) 
 def _metric_lines(class_metrics: Metrics, task_metrics: Metrics) -> list[str]:
     lines = [f"{'':5}{'Class-IL':>9}{'Task-IL':>9}"]
     for name, definition in DEFINITIONS.items():
-        if name == "FWT" and class_metrics.get(name) is None:
-            continue  # measured only on demand
+        if name not in class_metrics or (name == "FWT" and class_metrics[name] is None):
+            continue  # FWT is measured only on demand
         values = f"{_number(class_metrics.get(name)):>9}{_number(task_metrics.get(name)):>9}"
         text = textwrap.wrap(definition, REPORT_COLUMNS - 25)
         lines += [f"{name:5}{values}  {text[0]}", *(f"{'':25}{rest}" for rest in text[1:])]

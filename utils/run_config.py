@@ -26,7 +26,7 @@ NEUTRAL = frozenset(
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(
     """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
-    conf_git_hash takes_unlabelled""".split()
+    conf_git_hash takes_unlabelled command_sha256""".split()
 )
 # Values of flags that change nothing, though they are neither empty nor zero.
 OFF = {"label_perc": 1, "label_perc_by_class": 1} | {name: value for name, (value, _) in MAMMOTHS.items()}

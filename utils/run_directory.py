@@ -65,7 +65,8 @@ class RunDirectory:
                     f"{self.path} was begun with other settings ({changes}); repeat those, or start another run"
                 )
         else:
-            content = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
+            content: dict[str, Any] = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
+            content |= {"command_sha256": getattr(self.args, "command_sha256", None)}  # see utils.known_command
             plain = json.loads(json.dumps(content))  # without the anchors that YAML gives to a list used twice
             atomic_write_text(config_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
