@@ -12,6 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from utils.command_line import one_line_failures, open_standard_streams
+from utils.known_command import finished_run
 from utils.parse import parse_args
 from utils.status import say
 
@@ -57,22 +58,32 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
 
 
 def run(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if (finished := finished_run(argv)) is not None:
+        show_finished(finished)
+        return
     args = parse_args(argv)
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
-    from utils.results import final_report
     from utils.run_directory import RunDirectory
 
     directory = RunDirectory(args)
-    if args.overwrite or directory.finished() is None:
-        from utils.training import train
+    if not args.overwrite and directory.finished() is not None:
+        show_finished(directory.path)
+        return
+    from utils.results import final_report
+    from utils.training import train
 
-        built = initialize(args)
-        say(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
-        train(*built)
-        say(final_report(directory.path))
-    else:
-        say(final_report(directory.path))
-        say(f"This run is finished ({directory.path}). --overwrite 1 runs it again, another --seed makes a new one.")
+    built = initialize(args)
+    say(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
+    train(*built)
+    say(final_report(directory.path))
+
+
+def show_finished(directory: Path) -> None:
+    from utils.results import final_report
+
+    say(final_report(directory))
+    say(f"This run is finished ({directory}). --overwrite 1 runs it again, another --seed makes a new one.")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -21,10 +21,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from main import initialize  # noqa: E402
-from models.utils.dgc_estimators import gradient  # noqa: E402
-from utils.parse import parse_args  # noqa: E402
-from utils.results import environment, write_json  # noqa: E402
+from main import initialize
+from models.utils.dgc_estimators import gradient
+from utils.parse import parse_args
+from utils.results import environment, write_json
 
 DRAWS, STAGE = 200, 40
 ALPHAS = (0.5, 1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torchvision.datasets import CIFAR10
-
 from datasets.utils.cifar import SequentialCifar
 
 
@@ -11,7 +9,7 @@ class SequentialCIFAR10(SequentialCifar):
     """CIFAR-10 in 5 tasks of 2 classes; 10 000 training images of 32×32 per task."""
 
     NAME = "seq-cifar10"
-    SOURCE = CIFAR10
+    SOURCE = "CIFAR10"
     N_TASKS = 5
     N_CLASSES_PER_TASK = 2
     N_CLASSES = 10

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torchvision.datasets import CIFAR100
-
 from datasets.utils import set_default_from_args
 from datasets.utils.cifar import SequentialCifar
 
@@ -15,7 +13,7 @@ class SequentialCIFAR100(SequentialCifar):
     """
 
     NAME = "seq-cifar100"
-    SOURCE = CIFAR100
+    SOURCE = "CIFAR100"
     N_TASKS = 10
     N_CLASSES_PER_TASK = 10
     N_CLASSES = 100

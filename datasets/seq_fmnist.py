@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from torchvision.datasets import FashionMNIST
 
 from datasets.seq_mnist import SequentialMNIST
 from datasets.utils.torchvision_files import load_mnist
@@ -15,8 +14,10 @@ class SequentialFashionMNIST(SequentialMNIST):
     NAME = "seq-fmnist"
 
     def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = load_mnist(FashionMNIST, self.args.base_path, "FMNIST", train)
+        images, labels = load_mnist("FashionMNIST", self.args.base_path, "FMNIST", train)
         return images[..., None], labels
 
     def load_class_names(self) -> list[str]:
+        from torchvision.datasets import FashionMNIST
+
         return list(FashionMNIST.classes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from torchvision.datasets import MNIST
 
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
@@ -21,7 +20,7 @@ class SequentialMNIST(ContinualDataset):
     CHANNELS = 1
 
     def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = load_mnist(MNIST, self.args.base_path, "MNIST", train)
+        images, labels = load_mnist("MNIST", self.args.base_path, "MNIST", train)
         return images[..., None], labels
 
     @set_default_from_args("backbone")

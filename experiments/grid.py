@@ -72,13 +72,14 @@ class Grid:
     metrics: list[str]
     # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
     # it; the scale of the numbers, by name and in words; what is to be known about them; the paper's own numbers
-    # (metric → row → column).
+    # (metric → row → column); what columns that say what they stand for are called in the table.
     lenient: bool = False
     place: str = ""
     profile: str = ""
     conditions: str = ""
     notes: list[str] = field(default_factory=list)
     paper: dict[str, dict[str, dict[str, PaperValue]]] = field(default_factory=dict)
+    stands_for: dict[str, str] = field(default_factory=dict)
 
 
 def read_grid(path: Path) -> Grid:
@@ -189,12 +190,12 @@ def selection(grids: Sequence[Grid], rows: list[str] | None, columns: list[str] 
     A name need be in one of the grids only; grids that have nothing left are left out.
     """
     _check_names("row", rows, grids, {row for grid in grids for row in grid.rows})
-    _check_names("column", columns, grids, {part for grid in grids for c in grid.columns for part in _parts(c)})
+    _check_names("column", columns, grids, {part for grid in grids for c in grid.columns for part in _parts(grid, c)})
     narrowed = [
         replace(
             grid,
             rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
-            columns={c: flags for c, flags in grid.columns.items() if not columns or _parts(c) & set(columns)},
+            columns={c: flags for c, flags in grid.columns.items() if not columns or _parts(grid, c) & set(columns)},
         )
         for grid in grids
     ]
@@ -204,9 +205,10 @@ def selection(grids: Sequence[Grid], rows: list[str] | None, columns: list[str] 
     return left
 
 
-def _parts(column: str) -> set[str]:
-    """The names by which a column can be chosen."""
-    return {column, *column.split(", ")}
+def _parts(grid: Grid, column: str) -> set[str]:
+    """The names by which a column can be chosen, whatever stands in for it."""
+    own = grid.stands_for.get(column, column)
+    return {column, *column.split(", "), own, *own.split(", ")}
 
 
 def _check_names(kind: str, names: list[str] | None, grids: Sequence[Grid], known: set[str]) -> None:

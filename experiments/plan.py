@@ -9,6 +9,7 @@ from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.estimates import Estimate, Estimates
 from experiments.markdown import missing, table
 from experiments.records import damage, read_summary
+from utils.timing import duration
 
 
 def unfinished(cells: Sequence[Cell]) -> list[Cell]:
@@ -50,17 +51,3 @@ def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
     reasons = Counter(estimate.error if estimate else "not measured" for estimate in estimates if estimate not in known)
     without = "Not in it:" if known else "Time and disk are unknown of"
     return lines + [f"{without} {count} runs ({reason})." for reason, count in reasons.items()]
-
-
-def duration(seconds: float) -> str:
-    """In two units: `3 d 4 h`, `2 h 5 min`, `4 min 10 s`, `12 s`."""
-    whole = round(seconds)
-    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
-    parts = []
-    for name, size in units:
-        amount, whole = divmod(whole, size)
-        parts.append((amount, name))
-    first = next((i for i, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
-    return " ".join(
-        f"{amount} {name}" for amount, name in parts[first : first + 2] if amount or first == len(parts) - 1
-    )

@@ -15,10 +15,10 @@ from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.claims import STALE_SECONDS, held
 from experiments.estimates import Estimates
 from experiments.markdown import table
-from experiments.plan import duration
 from experiments.records import inspect_run
 from experiments.slurm_queue import Task, last_words, tasks_of
 from utils.errors import UserError
+from utils.timing import duration
 
 DONE, RUNNING, QUEUED, FAILED, WAITING = STATES = ("done", "running", "queued", "failed", "waiting")
 UNFINISHED = (RUNNING, QUEUED, WAITING)

@@ -55,16 +55,17 @@ def load_table(name: str, profile_name: str) -> Grid:
     """A table at the scale of a profile."""
     table, profile = _table(name), _profile(profile_name)
     special = profile.get("tables", {}).get(name, {})
+    columns = {column: _column_name(column, profile) for column in table["columns"]}
     methods = read_yaml(FOLDER / "methods.yaml") | table.get("methods", {})
     rows, compared_with = {}, {}
     for row in [*table["rows"][:-1], *special.get("more_rows", []), *table["rows"][-1:]]:  # the last one is Joint
         values = methods[row] | table.get("changes", {}).get(row, {})
         compared_with[row] = values.pop("paper", row)
-        rows[row] = _with_flags(values, profile)
+        rows[row] = _with_flags(values, columns, profile)
     content = {
         "title": table["title"],
         "flags": profile.get("flags", {}) | table.get("flags", {}) | special.get("flags", {}),
-        "columns": {column: _flags(values, profile) for column, values in table["columns"].items()},
+        "columns": {columns[column]: _flags(values, profile) for column, values in table["columns"].items()},
         "rows": rows,
         "seeds": profile["seeds"],
         "metrics": table["metrics"],
@@ -77,8 +78,14 @@ def load_table(name: str, profile_name: str) -> Grid:
         profile=profile_name,
         conditions=f"Profile {profile_name}: {profile['title']}.",
         notes=table.get("notes", []),
-        paper=_paper(table, compared_with),
+        paper=_paper(table, list(columns.values()), compared_with),
+        stands_for={shown: column for column, shown in columns.items() if shown != column},
     )
+
+
+def _column_name(column: str, profile: Content) -> str:
+    """`digits for S-CIFAR100, 500`, where a profile has other images than the table is about."""
+    return f"{profile['stands_in']} for {column}" if "stands_in" in profile else column
 
 
 def _table(name: str) -> Content:
@@ -98,8 +105,8 @@ def _profile(name: str) -> Content:
     return read_yaml(FOLDER / "profiles" / f"{name}.yaml")
 
 
-def _with_flags(row: Mapping[str, Any], profile: Content) -> Content:
-    columns = {column: _flags(values, profile) for column, values in row.get("columns", {}).items()}
+def _with_flags(row: Mapping[str, Any], names: dict[str, str], profile: Content) -> Content:
+    columns = {names[column]: _flags(values, profile) for column, values in row.get("columns", {}).items()}
     return dict(row) | ({"columns": columns} if columns else {})
 
 
@@ -113,12 +120,14 @@ def _flags(values: Mapping[str, Any], profile: Content) -> Content:
     return benchmark | buffer | flags
 
 
-def _paper(table: Content, compared_with: dict[str, str]) -> dict[str, dict[str, dict[str, PaperValue]]]:
+def _paper(
+    table: Content, columns: list[str], compared_with: dict[str, str]
+) -> dict[str, dict[str, dict[str, PaperValue]]]:
     """Metric → row → column → the paper's number."""
     values = {}
     for metric, by_method in table.get("paper", {}).items():
         values[metric] = {
-            row: dict(zip(table["columns"], _paper_row(by_method[method]), strict=True))
+            row: dict(zip(columns, _paper_row(by_method[method]), strict=True))
             for row, method in compared_with.items()
             if method in by_method
         }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 import torch
@@ -15,8 +15,11 @@ import yaml
 import datasets
 import main
 import models
+import utils.known_command as known_command
 import utils.parse
+from utils.args import SYNONYMS
 from utils.errors import UsageError, UserError
+from utils.known_command import command_sha256, finished_run
 from utils.parse import parse_args
 from utils.run_config import config_hash, difference, relevant_config
 
@@ -40,22 +43,83 @@ def run_main(*flags: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, ROOT / "main.py", *flags], cwd=cwd, capture_output=True, text=True)
 
 
-def test_help_and_list_answer_at_once_without_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys, main\n"
-        "try: main.main(sys.argv[1:])\n"
-        "except SystemExit as e: assert not e.code\n"
-        "assert 'torch' not in sys.modules"
+ANSWERS = """
+import sys, main
+for line in sys.stdin.read().splitlines():
+    try:
+        main.main(line.split())
+    except SystemExit as end:
+        print(end.code, flush=True)
+print(*sys.modules)
+"""
+
+
+def answers(*command_lines: str) -> tuple[str, set[str]]:
+    """What one process says to some command lines, and the modules that it has imported by then."""
+    command, lines = [sys.executable, "-c", ANSWERS], "\n".join(command_lines)
+    done = subprocess.run(command, cwd=ROOT, input=lines, stdout=PIPE, stderr=STDOUT, text=True, check=True)
+    said, _, modules = done.stdout.rstrip().rpartition("\n")
+    return said, set(modules.split())
+
+
+def test_what_framework_flags_suffice_for_is_answered_without_torch() -> None:
+    er = "--model er --buffer_size 5"
+    said, modules = answers(
+        *("--help", "--list", "--model err", "--modle er", f"{er} --dataset seq_cifar", f"{er} --lr -1"),
+        *(f"{er} --backbone resnet19", f"{er} --dataset_config onlin", "--model er --buffer_size 0"),
     )
-    for flag in ("--help", "--list"):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        done = subprocess.run([sys.executable, "-c", code, flag], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1  # seconds, however busy the machine
-        expected = (
-            ["--lr FLOAT", "optimizer and learning-rate", "wandb:"] if flag == "--help" else ["er ", "seq-digits"]
-        )
-        assert all(text in done.stdout for text in expected)
+    assert [line for line in said.splitlines() if line in ("0", "1", "2")] == ["0"] * 2 + ["2"] * 7
+    assert said.count("error: ") == 7 and "Traceback" not in said
+    expected = ["--lr FLOAT", "optimizer and learning-rate", "wandb:", "er ", "seq-digits", "'seq_cifar10'?"]
+    assert all(text in said for text in [*expected, "--lr: -1 is out", "'resnet18'?", "'online'?", "at least 1"]), said
+    assert not modules & {"torch", "numpy"}
+
+
+def test_a_finished_run_is_shown_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    command = ["--model", "er", "--buffer_size", "20", "--seed", "3", "--n_epochs", "0", "--base_path", str(tmp_path)]
+    main.main(command)
+    report = capsys.readouterr().out.partition("\nClass-IL accuracy")[2]
+    (directory,) = tmp_path.glob("results/*/*/*")
+    said, modules = answers(" ".join([*command, "--notes", "other"]), f"--resume {directory}")
+    assert said.count(report.rstrip()) == 2 and said.count(f"This run is finished ({directory})") == 2
+    assert "torch" not in modules
+    # Where the command line is another one, or does not tell all, the flags are looked at.
+    assert finished_run([*command[2:], *command[:2]]) == directory
+    for other in (
+        ["--lr", "0.3"],
+        ["--overwrite", "1"],
+        ["--plugin", "x.py"],
+        ["--seed", "3"],
+        ["--notes", "two", "words"],
+    ):
+        assert finished_run([*command, *other]) is None
+    assert finished_run(command[:4] + command[6:]) is None and finished_run([]) is None
+    assert finished_run(["--resume", str(directory), "--lr", "0.3"]) is None
+    (directory / "summary.json").unlink()
+    assert finished_run(command) is None and finished_run(["--resume", str(directory)]) is None
+
+
+def test_a_command_is_known_only_to_the_sources_it_was_given_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = command_sha256(ER)
+    assert (
+        before == command_sha256(["--buffer_size=500", "--model=er", "--notes=x"]) != command_sha256([*ER, "-O", "1"])
+    )
+    monkeypatch.setattr(known_command, "_sources_sha256", lambda: "edited")
+    assert command_sha256(ER) != before
+
+
+def test_what_needs_the_models_flags_is_answered_without_the_other_libraries(tmp_path: Path) -> None:
+    """Each takes as long to import as torch, or nearly; the last line gets as far as the files that are missing."""
+    cifar = "--model dgc_er --dataset seq-cifar100 --buffer_size 5"
+    missing = "--model xder --dataset seq-cifar100 --buffer_size 5 --nowand 1 --base_path"
+    (tmp_path / "CIFAR100").mkdir()
+    (tmp_path / "CIFAR100" / "cifar-100-python.tar.gz").touch()
+    said, modules = answers(f"{cifar} --dgc_alpha x", f"{cifar} --learning_rate 1", f"{missing} {tmp_path}")
+    assert [line for line in said.splitlines() if line in ("0", "1", "2")] == ["2", "2", "1"], said
+    assert "--dgc_alpha: x is out of range" in said and "unknown flag --learning_rate; did you mean '--lr'?" in said
+    assert "cifar-100-python.tar.gz is damaged" in said
+    slow = {"torchvision", "torch._dynamo", "kornia", "sklearn", "scipy", "matplotlib", "wandb"}
+    assert "torch" in modules and not modules & slow
 
 
 def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -115,6 +179,38 @@ def test_an_unknown_flag_is_named_before_a_missing_one() -> None:
     message = refusal("--buffer", "200", base=["--model", "er"])
     assert message == "unknown flag --buffer; did you mean '--buffer_size'?"
     assert refusal("--seed", "1", base=["--model", "er"]).startswith("missing --buffer_size")
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"),
+    [("--learning_rate 1", "lr"), ("--epochs 3", "n_epochs"), ("--Weight-Decay 0", "optim_wd"), ("--gpu 0", "device")],
+)
+def test_a_flag_is_known_by_what_it_is_called_elsewhere(flags: str, meant: str) -> None:
+    assert refusal(*flags.split()) == f"unknown flag {flags.split()[0]}; did you mean '--{meant}'?"
+
+
+def test_names_from_elsewhere_stand_for_flags_that_are_there() -> None:
+    parser = utils.parse._build_parser(utils.parse._preselect(["--model", "dgc_er", "--dataset", "seq-cifar100"]))
+    known = {flag.removeprefix("--") for flag in parser._option_string_actions}
+    assert set(SYNONYMS.values()) <= known and not known & SYNONYMS.keys()
+    assert "'--buffer_size'?" in refusal("--memory_size", "5", base=["--model", "er"])
+    assert "did you mean" not in refusal("--memory_size", "5", base=["--model", "sgd"])  # which has no buffer
+    assert refusal(base=["--method", "er"]) == "unknown flag --method; did you mean '--model'?"
+
+
+def test_names_are_suggested_as_they_are_typed() -> None:
+    for typed, meant in (("dgc_err", "dgc_er"), ("dgc-err", "dgc-er"), ("DGC_ERR", "dgc_er")):
+        assert refusal(base=["--model", typed]) == f"unknown model {typed!r}; did you mean {meant!r}?"
+    assert refusal("--dataset", "seq_cifar1000") == "unknown dataset 'seq_cifar1000'; did you mean 'seq_cifar100'?"
+
+
+@pytest.mark.parametrize(("dataset", "default"), [("seq-digits", "none"), ("seq-cifar100", "multisteplr")])
+def test_the_help_of_a_flag_has_one_default(dataset: str, default: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        parse("--dataset", dataset, "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    for part in text.partition(" --lr_scheduler ")[2].split(" --")[:1]:
+        assert part.count("default") == 1 and part.endswith(f"(default: {default})")
 
 
 def test_what_is_no_misspelling_gets_no_suggestion() -> None:

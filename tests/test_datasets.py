@@ -8,7 +8,9 @@ import pickle
 import shutil
 import tarfile
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ import datasets.utils.image_cache as image_cache
 from datasets import get_dataset, get_dataset_class, get_dataset_config_names
 from datasets.utils import default_flags, set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.published import IDX, PUBLISHED
 from utils.augmentations import to_unit_float
 from utils.errors import UsageError, UserError
 
@@ -360,10 +363,23 @@ def md5(path: Path) -> str:
 
 @pytest.fixture
 def no_network(monkeypatch):
+    for name in PUBLISHED:
+        publish(monkeypatch, name, mirrors=("http://127.0.0.1:9/",))  # nobody listens there
+
+
+def publish(monkeypatch, name: str, **changes) -> None:
+    monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], **changes))
+
+
+def test_what_is_published_is_what_torchvision_says():
     for cls in (CIFAR10, CIFAR100):
-        monkeypatch.setattr(cls, "url", "http://127.0.0.1:9/" + cls.filename)  # nobody listens there
+        source = PUBLISHED[cls.__name__]
+        assert source.md5 == {cls.filename: cls.tgz_md5} and source.unpacked == cls.base_folder
+        assert source.urls(cls.filename) == [cls.url]
     for cls in (MNIST, FashionMNIST):
-        monkeypatch.setattr(cls, "mirrors", ["http://127.0.0.1:9/"])
+        source = PUBLISHED[cls.__name__]
+        assert list(source.md5.items()) == list(map(tuple, cls.resources))
+        assert list(source.mirrors) == cls.mirrors
 
 
 def write_cifar100(folder: Path, monkeypatch) -> Path:
@@ -384,8 +400,7 @@ def write_cifar100(folder: Path, monkeypatch) -> Path:
 def pack_cifar100(data: Path, archive: Path, monkeypatch) -> None:
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(data, CIFAR100.base_folder)
-    monkeypatch.setattr(CIFAR100, "tgz_md5", md5(archive))
-    monkeypatch.setattr(CIFAR100, "url", archive.as_uri())
+    publish(monkeypatch, "CIFAR100", md5={archive.name: md5(archive)}, mirrors=(f"{archive.parent.as_uri()}/",))
 
 
 @pytest.mark.parametrize("place", ["CIFAR100", "."])
@@ -417,7 +432,33 @@ def test_missing_files_without_network_are_one_line(tmp_path, no_network):
         with pytest.raises(UserError) as error:
             get_dataset(make_args(name, base_path=str(tmp_path))).get_data_loaders()
         one_line(error, tmp_path / file, "http://127.0.0.1:9/", "refused", "--base_path")
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon(tmp_path, monkeypatch):
+    """A name that nobody looks up: nothing but the thread waits for it."""
+    asked = Event()
+
+    def never(*_: object) -> None:
+        asked.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(downloads, "CONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(downloads.socket, "create_connection", never)
+    monkeypatch.setattr(downloads.urllib.request, "getproxies", dict)
+    try:
+        with pytest.raises(UserError) as error:
+            get_dataset(make_args("seq-cifar100", base_path=str(tmp_path / "new" / "folder"))).get_data_loaders()
+        one_line(error, "www.cs.toronto.edu", "no connection within 0.01 seconds")
+    finally:
+        asked.set()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_behind_a_proxy_only_the_proxy_is_asked(monkeypatch):
+    monkeypatch.setattr(downloads.urllib.request, "getproxies", lambda: {"https": "http://127.0.0.1:9"})
+    monkeypatch.setattr(downloads.socket, "create_connection", lambda *_: pytest.fail("asked the server itself"))
+    downloads._reach("https://www.cs.toronto.edu/")
 
 
 @pytest.mark.parametrize("file, damage", [("train", "cut"), ("meta", "cut"), ("test", "gone")])
@@ -430,12 +471,18 @@ def test_damaged_cifar_files_are_named(file, damage, tmp_path, monkeypatch, no_n
         path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError) as error:
         get_dataset(make_args("seq-cifar100", base_path=str(tmp_path))).get_data_loaders()
-    one_line(error, path, f"delete the folder {data}", CIFAR100.url, "missing" if damage == "gone" else "damaged")
+    one_line(
+        error,
+        path,
+        f"delete the folder {data}",
+        "http://127.0.0.1:9/cifar-100",
+        "missing" if damage == "gone" else "damaged",
+    )
 
 
 def test_download_unpacks_and_leaves_no_temporary_files(tmp_path, monkeypatch):
     source = write_cifar100(tmp_path / "source", monkeypatch)
-    pack_cifar100(source, tmp_path / "source" / "archive.tar.gz", monkeypatch)
+    pack_cifar100(source, tmp_path / "source" / CIFAR100.filename, monkeypatch)
     base = tmp_path / "base"
     dataset = get_dataset(make_args("seq-cifar100", base_path=str(base)))
     assert len(dataset.get_data_loaders()[0].dataset) == 20
@@ -446,18 +493,18 @@ def test_download_unpacks_and_leaves_no_temporary_files(tmp_path, monkeypatch):
 
 def test_a_wrong_download_is_not_kept(tmp_path, monkeypatch):
     source = write_cifar100(tmp_path / "source", monkeypatch)
-    pack_cifar100(source, tmp_path / "source" / "archive.tar.gz", monkeypatch)
-    monkeypatch.setattr(CIFAR100, "tgz_md5", "0" * 32)
+    pack_cifar100(source, tmp_path / "source" / CIFAR100.filename, monkeypatch)
+    publish(monkeypatch, "CIFAR100", md5={CIFAR100.filename: "0" * 32})
     base = tmp_path / "base"
     with pytest.raises(UserError) as error:
         get_dataset(make_args("seq-cifar100", base_path=str(base))).get_data_loaders()
     one_line(error, CIFAR100.filename, "md5")
-    assert list((base / "CIFAR100").iterdir()) == []
+    assert not base.exists()
 
 
 def test_an_interrupted_download_is_not_kept(tmp_path, monkeypatch):
     source = write_cifar100(tmp_path / "source", monkeypatch)
-    pack_cifar100(source, tmp_path / "source" / "archive.tar.gz", monkeypatch)
+    pack_cifar100(source, tmp_path / "source" / CIFAR100.filename, monkeypatch)
 
     def interrupted(url, name):
         yield b"the first bytes"
@@ -466,14 +513,14 @@ def test_an_interrupted_download_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "_stream", interrupted)
     with pytest.raises(KeyboardInterrupt):
         get_dataset(make_args("seq-cifar100", base_path=str(tmp_path / "base"))).get_data_loaders()
-    assert list((tmp_path / "base" / "CIFAR100").iterdir()) == []
+    assert not (tmp_path / "base").exists()
 
 
 def test_a_damaged_archive_is_named_and_an_intact_one_used(tmp_path, monkeypatch):
     source = write_cifar100(tmp_path / "source", monkeypatch)
     archive = tmp_path / CIFAR100.filename  # directly in the base path
     pack_cifar100(source, archive, monkeypatch)
-    monkeypatch.setattr(CIFAR100, "url", "http://127.0.0.1:9/")
+    publish(monkeypatch, "CIFAR100", mirrors=("http://127.0.0.1:9/",))
     content = archive.read_bytes()
     archive.write_bytes(content[:-10])
     with pytest.raises(UserError) as error:
@@ -501,18 +548,18 @@ def test_cifar10_batches_are_joined(tmp_path, monkeypatch, no_network):
 
 
 def write_mnist(raw: Path, cls: type, monkeypatch) -> None:
-    """A tiny MNIST as gzipped idx files, whose checksums torchvision is made to expect."""
+    """A tiny MNIST as gzipped idx files, whose checksums are made the published ones."""
     raw.mkdir(parents=True)
-    resources = []
-    for (archive, _), n in zip(cls.resources, (30, 30, 10, 10), strict=True):
+    checksums = {}
+    for archive, n in zip(IDX, (30, 30, 10, 10), strict=True):
         if "images" in archive:
             pixels = np.random.RandomState(n).randint(0, 256, (n, 28, 28)).astype(np.uint8)
             content = bytes([0, 0, 8, 3]) + np.array(pixels.shape, ">i4").tobytes() + pixels.tobytes()
         else:
             content = bytes([0, 0, 8, 1]) + np.array([n], ">i4").tobytes() + bytes(i % 10 for i in range(n))
         (raw / archive).write_bytes(gzip.compress(content))
-        resources.append((archive, md5(raw / archive)))
-    monkeypatch.setattr(cls, "resources", resources)
+        checksums[archive] = md5(raw / archive)
+    publish(monkeypatch, cls.__name__, md5=checksums)
 
 
 @pytest.mark.parametrize("name, cls, folder", [("seq-mnist", MNIST, "MNIST"), ("seq-fmnist", FashionMNIST, "FMNIST")])

@@ -18,11 +18,12 @@ from experiments.claims import claim
 from experiments.estimates import Estimate, Estimates, kind_of
 from experiments.grid import PaperValue
 from experiments.markdown import markdown
-from experiments.plan import duration, plan
+from experiments.plan import plan
 from experiments.records import METRICS
 from experiments.results import Results, read_results, write_results
 from experiments.status import status, status_of
 from utils.results import environment
+from utils.timing import duration
 
 ROWS = {
     "ER": {"model": "er"},

@@ -9,6 +9,7 @@ import pytest
 import models
 from backbone.ResNetBlock import resnet18
 from experiments.cells import Expansion, distinct_runs, expand
+from experiments.grid import selection
 from experiments.tables import FOLDER, load_table, profile_names, table_names
 from utils.errors import UsageError
 from utils.parse import parse_args
@@ -126,6 +127,23 @@ def test_the_smoke_scale_is_small(everything: dict[tuple[str, str], Expansion]) 
     cells = distinct_runs([c for n in table_names() for c in everything[n, "smoke"].cells])
     assert {cell.args.dataset for cell in cells} == {"seq-digits"} and {cell.args.n_epochs for cell in cells} == {1}
     assert len(cells) < 400
+
+
+def test_the_smoke_scale_says_digits_wherever_it_would_say_cifar() -> None:
+    for name in table_names():
+        smoke, reduced = load_table(name, "smoke"), load_table(name, "reduced")
+        assert list(smoke.columns) == [f"digits for {column}" for column in reduced.columns]
+        assert all("CIFAR" not in text for text in (smoke.title, smoke.conditions))
+        assert all(set(by_column) <= set(smoke.columns) for rows in smoke.paper.values() for by_column in rows.values())
+    equal = load_table("equal_memory", "smoke").rows["ER, filled at task ends, equal memory"]
+    assert set(equal.columns) == {"digits for S-CIFAR100, 500", "digits for S-CIFAR100, 2000"}
+
+
+def test_stand_ins_are_chosen_by_what_they_stand_for() -> None:
+    smoke = load_table("faia", "smoke")
+    for chosen in ("S-CIFAR10", "digits for S-CIFAR10", "S-CIFAR10, 500"):
+        (narrowed,) = selection([smoke], None, [chosen])
+        assert set(narrowed.columns) <= {"digits for S-CIFAR10, 500", "digits for S-CIFAR10, 2000"}
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:

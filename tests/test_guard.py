@@ -61,7 +61,7 @@ BAD = [(torch.tensor([[math.nan, 0, 0]]), 0.0), (torch.tensor([[math.inf, 0, 0]]
 def test_on_a_cpu_the_step_raises_and_names_the_terms(inputs: torch.Tensor, penalty: float, optimizer: str) -> None:
     learner = Learner(torch.device("cpu"), optimizer)
     with NonFiniteGuard(learner, on_device=False) as guard:
-        guard.where = "task 2, epoch 1, step 7"
+        guard.where = lambda: "task 2, epoch 1, step 7"
         learner.meta_observe(GOOD)
         before = learner.state()
         with pytest.raises(NonFiniteError) as caught:

@@ -45,10 +45,30 @@ def test_bar_shows_task_epoch_steps_and_loss(monkeypatch: pytest.MonkeyPatch) ->
         bar.begin_epoch(25)
         for _ in range(20):
             bar.step()
-    last = [text for text in terminal.getvalue().split("\r") if "loss" in text][-1]
+    last = last_drawn(terminal)
     assert last.startswith("Task 2/10, epoch 26/50:  60%")
     assert "120/200" in last and "loss 1.235" in last
-    assert re.search(r"\[\d\d:\d\d<\d\d:\d\d, ", last)  # elapsed < remaining
+    assert re.search(r"\[\d\d:\d\d<\d\d:\d\d, ", last)  # elapsed < remaining: of the task, if no more is known
+
+
+def test_the_time_left_is_that_of_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of 200 steps, 100 of them made in another session, and 1000 steps in later tasks."""
+    terminal = open_terminal(monkeypatch)
+    now = [0.0]
+    monkeypatch.setattr(status, "perf_counter", lambda: now[0])
+    with Progress(1, 10, 50, 200, lambda: 1.5, done_steps=100, steps_after=1000) as bar:
+        bar.begin_epoch(25)
+        for _ in range(20):
+            now[0] += 7.0
+            bar.step()
+    last = last_drawn(terminal)
+    assert last.startswith("Task 2/10, epoch 26/50:  60%") and "120/200" in last
+    assert last.endswith("loss 1.5, whole run: 2 h 6 min left]")  # (80 + 1000) · 7 s
+    assert "<" not in last
+
+
+def last_drawn(terminal: Terminal) -> str:
+    return [text for text in terminal.getvalue().split("\r") if "loss" in text][-1].rstrip()
 
 
 def test_loss_is_asked_for_only_when_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

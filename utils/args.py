@@ -23,6 +23,49 @@ __all__ = [
     "number",
 ]
 
+# What flags are called elsewhere, and here. A name that only looks like another one (--noise_rate) is worse than none.
+SYNONYMS = {
+    other: ours
+    for ours, others in {
+        "model": "method algorithm strategy learner approach",
+        "dataset": "data benchmark",
+        "backbone": "net network arch architecture",
+        "n_epochs": "epochs epoch num_epochs nb_epochs max_epochs n_epoch",
+        "n_iters": "iters iterations steps max_steps n_steps num_steps",
+        "lr": "learning_rate learningrate step_size",
+        "batch_size": "batch bs train_batch_size mini_batch_size",
+        "minibatch_size": "replay_batch_size mem_batch_size memory_batch_size buffer_batch_size",
+        "buffer_size": "memory memory_size mem_size mem buffer n_memories replay_size",
+        "optimizer": "opt optim",
+        "optim_wd": "wd weight_decay",
+        "optim_mom": "mom momentum",
+        "optim_nesterov": "nesterov",
+        "lr_scheduler": "scheduler sched schedule lr_schedule",
+        "lr_milestones": "milestones lr_steps decay_epochs",
+        "sched_multistep_lr_gamma": "gamma lr_gamma lr_decay",
+        "num_filters": "width nf n_filters",
+        "seed": "random_seed manual_seed",
+        "device": "gpu gpus gpu_id gpu_ids cuda",
+        "num_workers": "workers n_workers",
+        "base_path": "data_path data_dir data_root root",
+        "results_path": "output output_dir out_dir save_dir log_dir logdir results_dir",
+        "loadcheck": "load ckpt checkpoint pretrained load_checkpoint",
+        "savecheck": "save save_model save_checkpoint",
+        "inference_only": "eval evaluate eval_only test_only",
+        "permute_classes": "shuffle_classes",
+        "wandb_project": "wandb project",
+        "wandb_name": "name exp_name run_name",
+        "dgc_alpha": "alpha",
+    }.items()
+    for other in others.split()
+}
+
+
+def synonym(flag: str) -> str | None:
+    """The flag that goes by another name elsewhere: `--lr` for `--learning-rate`."""
+    ours = SYNONYMS.get(flag.lstrip("-").replace("-", "_").lower())
+    return f"--{ours}" if ours else None
+
 
 NEGATIVE_NUMBER = re.compile(r"(-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?|-nan)$", re.IGNORECASE)
 
@@ -54,16 +97,24 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def parse_strictly(self, argv: list[str]) -> Namespace:
         """Parse all of `argv`; a flag that is unknown is an error."""
-        if rest := self._unknown(argv):
+        if rest := self.unknown(argv):
             flag = rest[0].partition("=")[0]
             if flag.startswith("-"):
-                hint = nearest(flag, self._option_string_actions, "; --help beside these flags lists all there are")
-                raise UsageError(f"unknown flag {flag}{hint}")
+                raise UsageError(f"unknown flag {flag}{self._suggestion(flag)}")
             raise UsageError(f"unexpected argument {rest[0]!r}; flags start with --")
         return self.parse_args(argv)
 
-    def _unknown(self, argv: list[str]) -> list[str]:
-        """What is no flag; found before a required flag is missed, which may be the one that is misspelt."""
+    def _suggestion(self, flag: str) -> str:
+        known = self._option_string_actions
+        if synonym(flag) in known:
+            return f"; did you mean {synonym(flag)!r}?"
+        return nearest(flag, known, "; --help beside these flags lists all there are")
+
+    def unknown(self, argv: list[str]) -> list[str]:
+        """What is no flag; the values of those that are get checked.
+
+        A required flag is not missed yet: it may be the one that is misspelt.
+        """
         required = [action for action in self._actions if action.required]
         try:
             for action in required:
@@ -87,6 +138,8 @@ class _HelpFormatter(argparse.HelpFormatter):
         default, text = action.default, action.help or ""
         if action.required:
             return f"{text} (required)".strip()
+        if default is None:
+            default = getattr(action.type, "word_for_none", None)
         if default in (None, [], argparse.SUPPRESS):
             return text
         shown = int(default) if isinstance(default, bool) else default
@@ -181,6 +234,7 @@ def schedule(text: Any) -> str | None:
 
 
 schedule.metavar = "{multisteplr,cosine,none}"  # type: ignore[attr-defined]
+schedule.word_for_none = "none"  # type: ignore[attr-defined]  # shown as the default
 
 
 def milestone(text: Any) -> int | float:
@@ -206,7 +260,7 @@ def add_framework_args(parser: ArgumentParser) -> None:
 def _selection(add: Add) -> None:
     add("--model", help="method to train; --list shows all")
     add("--dataset", default="seq-digits", help="split dataset; --list shows all")
-    add("--backbone", help="network (the dataset's own by default); --list shows all")
+    add("--backbone", help="network in place of the dataset's own; --list shows all")
     add("--dataset_config", help="YAML of defaults in datasets/configs/<dataset>/, without its ending")
     add(
         "--model_config",
@@ -316,7 +370,7 @@ def _optimizer(add: Add) -> None:
     add("--optim_mom", type=number(float, 0, below=1), default=0.0, help="momentum (sgd)")
     add("--optim_nesterov", type=boolean, default=False, help="Nesterov momentum (sgd)")
     add("--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
-    add("--lr_scheduler", type=schedule, help="restarted at each task; none for a constant rate, the default")
+    add("--lr_scheduler", type=schedule, help="restarted at each task; none: a constant rate")
     add("--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
     add(
         "--lr_milestones",

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 # Models written for Mammoth import * from here, and use these modules as well.
-import numpy as np  # noqa: F401
-import PIL  # noqa: F401
+import numpy as np
+import PIL
 import torch
-import torch.nn.functional as F  # noqa: F401
-import torchvision.transforms.functional as TF
+import torch.nn.functional as F
 from torch import Tensor
-from torchvision import transforms  # noqa: F401
 
-from utils.mammoth_augmentations import (  # noqa: F401
+from utils.mammoth_augmentations import (
     cutmix_data,
     normalize,
     rand_bbox,
@@ -25,9 +23,42 @@ from utils.mammoth_augmentations import (  # noqa: F401
     strong_aug,
 )
 
+__all__ = [
+    "PIL",
+    "TF",  # noqa: F822
+    "BatchTransform",
+    "F",
+    "Tensor",
+    "apply_transform",
+    "cutmix_data",
+    "is_batched",
+    "normalize",
+    "np",
+    "rand_bbox",
+    "random_crop",
+    "random_flip",
+    "random_grayscale",
+    "soft_aug",
+    "strong_aug",
+    "to_device",
+    "to_uint8",
+    "to_unit_float",
+    "torch",
+    "transforms",  # noqa: F822 (see `__getattr__`)
+]
+
 # A canvas (below) is made for one shape of batch: full batches, short last ones, replay batches of a filling buffer.
 KEPT_CANVASES = 4
 MAX_CANVAS = 1024  # images; a larger batch is cut, so that no large memory is kept
+
+
+def __getattr__(name: str) -> Any:
+    """torchvision's modules for those models: when asked for, because it takes as long to import as torch."""
+    if name in ("transforms", "TF"):
+        from torchvision import transforms
+
+        return transforms if name == "transforms" else transforms.functional
+    raise AttributeError(f"module 'utils.augmentations' has no attribute {name!r}")
 
 
 def to_unit_float(batch: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
@@ -191,7 +222,10 @@ def apply_transform(x: Any, transform: Any, autosqueeze: bool = False) -> Any:
     """
     if transform is None:
         return x
-    x = x if isinstance(x, Tensor) else TF.to_tensor(x)
+    if not isinstance(x, Tensor):
+        from torchvision.transforms.functional import to_tensor
+
+        x = to_tensor(x)
     batch = x[None] if x.dim() == 3 else x
     if batch.dtype == torch.uint8 and not getattr(transform, "accepts_uint8", False):
         batch = to_unit_float(batch)

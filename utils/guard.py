@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -51,7 +52,7 @@ class NonFiniteGuard:
     def __init__(self, model: Any, on_device: bool):
         self.model = model
         self.on_device = on_device
-        self.where: object = "the first step"  # for the message; the training loop puts its position here
+        self.where: Callable[[], str] = lambda: "the first step"  # for the message; the training loop knows better
         self.terms: dict[str, torch.Tensor] = {}  # of the latest optimizer step, for the log
         self._step = 0
         self._culprits: dict[str, torch.Tensor] = {}
@@ -118,6 +119,6 @@ class NonFiniteGuard:
         terms = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
         when = f" ({steps_ago} steps ago)" if steps_ago else ""
         raise NonFiniteError(
-            f"not finite in {self.where}{when}: {terms}; neither parameters nor buffer took it in; "
+            f"not finite in {self.where()}{when}: {terms}; neither parameters nor buffer took it in; "
             "try a smaller --lr, or look at the data"
         )

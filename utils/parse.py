@@ -35,8 +35,10 @@ from utils.args import (
     binary_to_boolean_type,
     choice,
     number,
+    synonym,
 )
 from utils.errors import START_AGAIN, UsageError, UserError, nearest
+from utils.known_command import command_sha256
 from utils.plugins import plugin_files
 from utils.run_config import stored_config
 
@@ -61,6 +63,8 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     if not chosen.model and chosen.help:
         framework_parser().print_help()
         raise SystemExit(0)
+    if not chosen.help:
+        _check_framework_flags(argv, chosen)
     parser = _build_parser(chosen)
     if chosen.help:
         parser.print_help()
@@ -68,10 +72,19 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     args = parser.parse_strictly(argv)
     args.model, args.dataset, args.backbone = chosen.model, chosen.dataset, chosen.backbone
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
+    args.command_sha256 = command_sha256(argv)
     _complete(args)
     _validate(args)
     _check_by_model(args)
     return args
+
+
+def _check_framework_flags(argv: list[str], chosen: Namespace) -> None:
+    """What can be refused before a model is imported, and torch with it, which takes seconds."""
+    framework_parser().unknown(argv)
+    if chosen.backbone:
+        registry.find(backbones.BACKBONES, chosen.backbone, chosen.plugin)
+    datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
 
 
 def framework_parser() -> ArgumentParser:
@@ -132,8 +145,9 @@ def _preselect(argv: list[str]) -> Namespace:
     chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or _plugins_of_run(chosen))]
     registry.refuse_useless(KINDS, chosen.plugin)
     if not chosen.model and not chosen.help:
-        for flag in difflib.get_close_matches("--model", rest, n=1, cutoff=0.7):
-            raise UsageError(f"unknown flag {flag}{nearest(flag, ['--model'])}")
+        close = difflib.get_close_matches("--model", rest, n=1, cutoff=0.7)
+        for flag in [*close, *(flag for flag in rest if flag.startswith("-") and synonym(flag) == "--model")]:
+            raise UsageError(f"unknown flag {flag}; did you mean '--model'?")
         raise UsageError("--model is missing; `python main.py --list` shows all models")
     if chosen.model:
         chosen.model = _find(models.MODELS, chosen.model, chosen.plugin)

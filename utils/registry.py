@@ -116,7 +116,8 @@ def _naming(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> ast.expr | 
 def _read(file: Path, module: str, decorator: str, changed: int) -> _Source:
     """Read once, and again if the file has `changed` (its time of modification)."""
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        tree = ast.parse(text)
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
         # Listed under the file's name, so that whoever asks for it sees its own error; the others are unharmed.
         entry = Entry(normalise(file.stem), file, "", f"(cannot be read: {error})", module)
@@ -129,7 +130,8 @@ def _read(file: Path, module: str, decorator: str, changed: int) -> _Source:
             summary = (ast.get_docstring(node) or "").partition("\n")[0] or module_doc
             entries.append(Entry(normalise(str(naming.value)), file, node.name, summary, module))
         computed |= naming is not None and not isinstance(naming, ast.Constant)
-    return _Source(file, module, tuple(entries), computed or not entries)
+    names_something = decorator in text or "NAME" in text  # else it holds what others share, and is not imported
+    return _Source(file, module, tuple(entries), computed or (names_something and not entries))
 
 
 def _names_in(module: ModuleType, kind: Kind) -> dict[str, str]:
@@ -178,7 +180,7 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
 
     Last of all, plugins are imported whose names could be read but are others: there are many ways to name a class.
     """
-    name = normalise(name)
+    typed, name = name.strip(), normalise(name)
     failed: dict[str, None] = {}
     ours: tuple[Sequence[str], bool] = ((), False)
     for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
@@ -187,7 +189,13 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
         if entry is not None:
             return entry
     reasons = "".join(f"; {reason}" for reason in failed)
-    raise UsageError(f"unknown {kind.name} {name!r}{nearest(name, scan(kind, plugins))}{reasons}")
+    names = [_as_typed(other, typed) for other in scan(kind, plugins)]
+    raise UsageError(f"unknown {kind.name} {typed!r}{nearest(typed.lower(), names)}{reasons}")
+
+
+def _as_typed(name: str, typed: str) -> str:
+    """With underscores for whoever types underscores."""
+    return name.replace("-", "_") if "_" in typed else name
 
 
 def _find_computed(

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torchvision
 from numpy.typing import NDArray
 
 from utils.errors import UserError
 from utils.files import atomic_write_text
 from utils.finished import ACCURACY_COLUMNS, Matrix, read_finished
-from utils.loggers import plain
 from utils.metrics import DEFINITIONS, average_accuracy
+from utils.run_config import stored_config
 
 Metrics = Mapping[str, float | None]
+OVER_TIME = ("FF", "BWT")  # metrics that compare the network with what it was
 REPORT_COLUMNS = 100
 
 
@@ -96,11 +95,16 @@ def write_summary(
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    from utils.loggers import plain  # here and below: a finished run is shown without torch
+
     atomic_write_text(path, json.dumps(plain(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def environment() -> dict[str, Any]:
     """`environment.json`: what may change the last bits or the speed of a run; nothing about whose it is."""
+    import torch
+    import torchvision
+
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -141,7 +145,7 @@ def final_report(directory: str | Path) -> str:
     found = read_finished(Path(directory))
     if found is None:
         raise UserError(f"{Path(directory, 'summary.json')} is missing: the run is not finished; repeat its command")
-    report = final_table(found.class_il, found.task_il, found.summary["class_il"], found.summary["task_il"])
+    report = final_table(found.class_il, found.task_il, *_reported_metrics(Path(directory), found.summary))
     test = found.summary.get("test")
     if test is None:
         return report
@@ -149,6 +153,16 @@ def final_report(directory: str | Path) -> str:
         f"[{name}]: {np.mean(test[key]):.2f} %" for name, key in (("Class-IL", "class_il"), ("Task-IL", "task_il"))
     ]
     return f"{report}\n\nAll of the above is on held-out training images. On the test set: {' '.join(means)}"
+
+
+def _reported_metrics(directory: Path, summary: Mapping[str, Any]) -> tuple[Metrics, Metrics]:
+    """Class-il and task-il. A network that is only evaluated (`--inference_only`) forgets nothing: the more classes it
+    is asked to tell apart, the more it errs."""
+    class_il, task_il = summary["class_il"], summary["task_il"]
+    if not (directory / "config.yaml").exists() or not stored_config(directory).get("inference_only"):
+        return class_il, task_il
+    shown = [name for name in DEFINITIONS if name not in OVER_TIME]
+    return {name: class_il.get(name) for name in shown}, {name: task_il.get(name) for name in shown}
 
 
 def final_table(class_il: Matrix, task_il: Matrix, class_metrics: Metrics, task_metrics: Metrics) -> str:
@@ -188,8 +202,8 @@ def _shown_cell(row: NDArray[np.float64], k: int, j: int | None, decimals: int) 
 def _metric_lines(class_metrics: Metrics, task_metrics: Metrics) -> list[str]:
     lines = [f"{'':5}{'Class-IL':>9}{'Task-IL':>9}"]
     for name, definition in DEFINITIONS.items():
-        if name == "FWT" and class_metrics.get(name) is None:
-            continue  # measured only on demand
+        if name not in class_metrics or (name == "FWT" and class_metrics[name] is None):
+            continue  # FWT is measured only on demand
         values = f"{_number(class_metrics.get(name)):>9}{_number(task_metrics.get(name)):>9}"
         text = textwrap.wrap(definition, REPORT_COLUMNS - 25)
         lines += [f"{name:5}{values}  {text[0]}", *(f"{'':25}{rest}" for rest in text[1:])]

@@ -27,7 +27,7 @@ NEUTRAL = frozenset(
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(
     """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
-    conf_git_hash takes_unlabelled""".split()
+    conf_git_hash takes_unlabelled command_sha256""".split()
 )
 # Flags of Mammoth's that have a single value here and so change nothing.
 OFF = {name: value for name, (value, _) in MAMMOTHS.items()}

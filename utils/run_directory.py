@@ -66,7 +66,8 @@ class RunDirectory:
         self._refuse_other_settings()
         config_file = self.path / "config.yaml"
         if not config_file.exists():
-            content = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
+            content: dict[str, Any] = {"hash": self.hash, "config": self.config, "args": recorded_args(self.args)}
+            content |= {"command_sha256": getattr(self.args, "command_sha256", None)}  # see utils.known_command
             plain = json.loads(json.dumps(content))  # without the anchors that YAML gives to a list used twice
             atomic_write_text(config_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 

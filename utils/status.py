@@ -13,7 +13,10 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from utils.timing import duration
+
 REDRAW_SECONDS = 0.2
+RUN_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{rate_fmt}{postfix}]"
 
 
 class _Bar(tqdm):
@@ -21,7 +24,7 @@ class _Bar(tqdm):
 
 
 class Progress:
-    """One task's bar on stderr: task, epoch, steps, time left in the task, loss.
+    """One task's bar on stderr: task, epoch, steps, loss, and the time left for the whole run.
 
     `step()` only counts; five times per second at most it redraws, and only then asks for the loss, which on
     a GPU waits for the step to finish. Without a terminal, or with `enabled=False`, nothing is drawn.
@@ -36,12 +39,19 @@ class Progress:
         loss: Callable[[], float],
         done_steps: int = 0,
         enabled: bool = True,
+        steps_after: int | None = None,
     ):
-        """Tasks count from 0; totals are None if unknown; a task that is resumed has some steps done."""
+        """Tasks count from 0; totals are None if unknown; a task that is resumed has some steps done.
+
+        `steps_after` are those of later tasks. If they are unknown, the time left is that of the task.
+        """
         self._title = f"Task {_of(task, n_tasks)}"
         self._n_epochs = n_epochs
         self._loss = loss
         self._new_steps = 0
+        self._done_before = done_steps
+        self._steps_after = steps_after
+        self._begin = perf_counter()
         self._redraw_at = math.inf
         self._bar: _Bar | None = None
         if enabled and sys.stderr.isatty():
@@ -54,6 +64,7 @@ class Progress:
                 miniters=0,
                 leave=False,
                 dynamic_ncols=True,
+                bar_format=None if steps_after is None or total_steps is None else RUN_FORMAT,
             )
             self._redraw_at = perf_counter() + REDRAW_SECONDS
 
@@ -70,7 +81,13 @@ class Progress:
 
     def _redraw(self) -> None:
         assert self._bar is not None
-        self._bar.set_postfix_str(f"loss {self._loss():.4g}", refresh=False)
+        loss = self._loss()  # which waits for the device, so that the time is that of the steps
+        made = self._bar.n + self._new_steps - self._done_before
+        text = f"loss {loss:.4g}"
+        if self._steps_after is not None and self._bar.total is not None:
+            left = self._bar.total - self._done_before - made + self._steps_after
+            text += f", whole run: {duration(left * (perf_counter() - self._begin) / made)} left"
+        self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(self._new_steps)
         self._new_steps = 0
         self._redraw_at = perf_counter() + REDRAW_SECONDS

@@ -32,6 +32,7 @@ from utils.hand_over import continued_state, load_weights
 from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.memory import stored_bytes
 from utils.optimization import autocast
+from utils.pace import FirstSteps, opening_lines
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
 from utils.run_config import DERIVED, NEUTRAL, ONCE, model_name
@@ -72,7 +73,13 @@ class Position:
         vars(self).update(values)
 
     def __str__(self) -> str:
-        return f"task {self.task + 1}, epoch {self.epoch + 1}, step {self.epoch_step + 1}"
+        """With the steps made in the task, as the progress bar counts them."""
+        if not self.in_task:
+            return f"task {self.task + 1}, before its first step"
+        return f"task {self.task + 1}, epoch {self.epoch + 1}, step {self.task_step}"
+
+    def step_under_way(self) -> str:
+        return f"task {self.task + 1}, epoch {self.epoch + 1}, step {self.task_step + 1}"
 
 
 def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, Any]:
@@ -97,8 +104,8 @@ def _single_images_explained(position: Position) -> Iterator[None]:
         if "more than 1 value per channel" not in str(error):
             raise
         raise UserError(
-            f"BatchNorm can't normalise a batch of a single image ({position}): use --drop_last 1, another "
-            "--batch_size or, if the memory has just one, a larger --buffer_size"
+            f"BatchNorm can't normalise a batch of a single image ({position.step_under_way()}): use --drop_last 1, "
+            "another --batch_size or, if the memory has just one, a larger --buffer_size"
         ) from error
 
 
@@ -115,7 +122,7 @@ class Trainer:
         self.position = Position(task=args.start_from or 0)
         self.end = args.stop_after or dataset.N_TASKS
         self.guard = NonFiniteGuard(model, on_device=model.device.type != "cpu")
-        self.guard.where = self.position
+        self.guard.where = self.position.step_under_way
         self.schedule = TaskSchedule(model, args)
         self.loader: Any = None  # of the current task
         self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
@@ -125,6 +132,7 @@ class Trainer:
             args, run.hash, run.config, args.wandb_group or args.dataset, args.wandb_tags, run.path
         )
         self.metrics = MetricsLog(run.path / "metrics.jsonl", self.wandb.log_window)
+        self.first_steps = FirstSteps(self.metrics.latest_loss)
         self._checkpoint_at, self._task_checkpoint_at = float("inf"), 0.0
         self._first_flags = dict(vars(args))
         self._uncaptured: list[str] = []  # parts of the model that can't be saved, and of which that was said
@@ -202,6 +210,8 @@ class Trainer:
                 self._begin_task()
             if not self.args.inference_only:
                 self._fit()
+            if self.first_steps.end():
+                self._say_how_long()
             self.guard.check()
             if not self.args.task_free:
                 self.model.meta_end_task(self.dataset)
@@ -248,7 +258,11 @@ class Trainer:
             length = len(self.loader)
         except TypeError:  # a stream of batches, which ends when it ends
             length = sys.maxsize
-        return min(length, self.model.get_debug_iters() + 1) if self.args.debug_mode else length
+        return self._limited(length)
+
+    def _limited(self, steps_per_epoch: int) -> int:
+        """`--debug_mode` makes a few of them."""
+        return min(steps_per_epoch, self.model.get_debug_iters() + 1) if self.args.debug_mode else steps_per_epoch
 
     def _fit(self) -> None:
         """Train on the current task; a resumed run enters in the middle."""
@@ -268,6 +282,7 @@ class Trainer:
             self.metrics.latest_loss,
             position.task_step,
             enabled=not self.args.non_verbose,
+            steps_after=self._steps_after_task(),
         ) as bar:
             while position.in_epoch or (position.task_step < total if epochs is None else position.epoch < epochs):
                 bar.begin_epoch(position.epoch)
@@ -277,6 +292,25 @@ class Trainer:
         if self.args.fitting_mode == "iters":
             return self.args.n_iters
         return self.args.n_epochs * self._steps_per_epoch()
+
+    def _steps_after_task(self) -> int:
+        """Of all later tasks, by their images; a dataset that makes its own loaders is taken to have tasks of a size.
+        What a method adds to a training set (exemplars) is not in it before the task begins."""
+        later = range(self.position.task + 1, self.end)
+        images = self.dataset.images_per_task()
+        if images is None or self.args.fitting_mode == "iters":
+            return len(later) * self._steps_in_task()
+        size, drop_last = self.args.batch_size, self.args.drop_last
+        epochs = [images[task] // size if drop_last else -(-images[task] // size) for task in later]
+        return self.args.n_epochs * sum(map(self._limited, epochs))
+
+    def _say_how_long(self) -> None:
+        position, in_task = self.position, 0 if self.args.inference_only else self._steps_in_task()
+        later = 0 if self.args.inference_only else self._steps_after_task()
+        steps = None if in_task >= sys.maxsize else position.step - position.task_step + in_task + later
+        seconds, threads = self.first_steps.seconds_per_step(), torch.get_num_threads()
+        for line in opening_lines(self.args, threads, steps, position.step - self.first_steps.steps, seconds):
+            say(line)
 
     def _epoch(self, bar: Progress, total: int) -> None:
         position, model, args = self.position, self.model, self.args
@@ -296,6 +330,8 @@ class Trainer:
             self._diagnose()
             self._step(batch, extra)
             bar.step()
+            if self.first_steps.step():
+                self._say_how_long()
             self._between_steps()
         self._end_epoch(total)
 

@@ -14,7 +14,7 @@ from datasets.utils.torchvision_files import load_cifar
 class SequentialCifar(ContinualDataset):
     """32×32 colour images, cropped and flipped; 50 epochs of ResNet-18. A subclass names torchvision's class."""
 
-    SOURCE: Any
+    SOURCE: str
     SIZE = (32, 32)
     CROP_PADDING = 4
     HORIZONTAL_FLIP = True
@@ -27,7 +27,7 @@ class SequentialCifar(ContinualDataset):
         return self._load(train=False).classes
 
     def _load(self, train: bool) -> Any:
-        return load_cifar(self.SOURCE, self.args.base_path, self.SOURCE.__name__, train)
+        return load_cifar(self.SOURCE, self.args.base_path, train)
 
     @set_default_from_args("backbone")
     def get_backbone(self) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torchvision import transforms
 
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils.held_out import draw_held_out
@@ -24,6 +23,9 @@ from utils.loggers import mean_accuracy_line
 from utils.prompt_templates import templates
 from utils.random_streams import RandomStreams
 from utils.status import say
+
+if TYPE_CHECKING:
+    from torchvision import transforms
 
 # Mammoth's place for what a dataset file needs.
 __all__ = ["ContinualDataset", "MammothDatasetWrapper", "fix_class_names_order", "store_masked_loaders"]
@@ -199,16 +201,25 @@ class ContinualDataset:
         self.test_loaders += [self.make_test_loader(k) for k in new]
         return self.train_loader, self.test_loaders[-1]
 
-    def _task_images(self) -> ImageSet:
-        """The current task's; images without a label are for methods that can do something with them."""
+    def images_per_task(self) -> list[int] | None:
+        """How many images the training set of each task has; None if only its loader knows."""
+        return [len(self._training_rows(task)) for task in range(self.N_TASKS)]
+
+    def _training_rows(self, task: int | None = None) -> torch.Tensor:
+        """Of a task, the current one by default; images without a label only if the method can use them."""
         train = self._splits.train
-        rows = _rows_of(train, self.get_offsets())
-        if not some_unlabelled(self.args):
-            return train.subset(rows)
-        mask = labelled(train.labels(rows), self.args)
-        if not self.args.takes_unlabelled:
-            return train.subset(rows[mask])
-        images = train.subset(rows)
+        rows = _rows_of(train, self.get_offsets(task))
+        if not some_unlabelled(self.args) or self.args.takes_unlabelled:
+            return rows
+        return rows[labelled(train.labels(rows), self.args)]
+
+    def _task_images(self) -> ImageSet:
+        """The current task's."""
+        rows = self._training_rows()
+        images = self._splits.train.subset(rows)
+        if not some_unlabelled(self.args) or not self.args.takes_unlabelled:
+            return images
+        mask = labelled(self._splits.train.labels(rows), self.args)
         images.targets = images.labels(slice(None)).masked_fill(~mask, UNLABELLED)
         return images
 
@@ -298,6 +309,8 @@ class ContinualDataset:
     @property
     def TRANSFORM(self) -> transforms.Compose:
         """The training transform for one PIL image, in torchvision's terms."""
+        from torchvision import transforms  # here and below: to read the flags takes half the time without it
+
         augment: list[Any] = []
         if self.CROP_PADDING:
             augment.append(transforms.RandomCrop(self.SIZE, padding=self.CROP_PADDING))
@@ -307,16 +320,22 @@ class ContinualDataset:
 
     @property
     def TEST_TRANSFORM(self) -> transforms.Compose:
+        from torchvision import transforms
+
         normalisation = self.get_normalization_transform()
         return transforms.Compose([transforms.ToTensor(), *([normalisation] if normalisation else [])])
 
     def get_transform(self) -> transforms.Compose:
         """For code that transforms image by image; what the loaders and the buffer use is `get_batch_transform`."""
+        from torchvision import transforms
+
         return transforms.Compose([transforms.ToPILImage(), self.TRANSFORM])
 
     def get_normalization_transform(self) -> transforms.Normalize | None:
         if self.MEAN is None or self.STD is None:
             return None
+        from torchvision import transforms
+
         return transforms.Normalize(self.MEAN, self.STD)
 
     def get_denormalization_transform(self) -> DeNormalize | None:

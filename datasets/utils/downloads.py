@@ -6,21 +6,24 @@ import contextlib
 import hashlib
 import http.client
 import os
+import socket
 import tempfile
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import BinaryIO
+from urllib.parse import urlsplit
 
-from torchvision.datasets.utils import check_integrity, extract_archive
 from tqdm import tqdm
 
 from utils.errors import UserError
 from utils.files import atomic_write, one_line_errors
 
-TIMEOUT = 5  # seconds without an answer: a machine without a network should say so soon
+CONNECT_SECONDS = 1.5  # to look up a server's name and reach it: a machine without a network should say so soon
+STALL_SECONDS = 10  # without a byte from a server that was reached
 CHUNK = 1 << 16
 
 
@@ -49,15 +52,27 @@ def obtain(base_path: str, folder: str, name: str, urls: Sequence[str], md5: str
     if not path.exists():
         _fetch(urls, path, md5)
         return path
-    with one_line_reads(path):
-        intact = check_integrity(path, md5)
-    if not intact:
+    if not has_md5(path, md5):
         raise UserError(f"{path} is damaged (its md5 is not {md5}); delete it to fetch it again from {urls[0]}")
     return path
 
 
+def has_md5(path: Path, md5: str) -> bool:
+    """Whether a file exists and has a checksum."""
+    if not path.is_file():
+        return False
+    digest = hashlib.md5(usedforsecurity=False)
+    with one_line_reads(path), open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest() == md5
+
+
 def _fetch(urls: Sequence[str], path: Path, md5: str) -> None:
-    """Download to a temporary name and rename when the checksum is right: `path` is complete whenever it exists."""
+    """Download to a temporary name and rename when the checksum is right: `path` is complete whenever it exists.
+
+    What fails leaves no folder behind that was not there before.
+    """
 
     def write(file: BinaryIO) -> None:
         reasons = []
@@ -81,7 +96,14 @@ def _fetch(urls: Sequence[str], path: Path, md5: str) -> None:
             "by hand, or give the folder that holds it as --base_path"
         )
 
-    atomic_write(path, write)
+    new_folders = [folder for folder in path.parents if not folder.exists()]  # the innermost first
+    try:
+        atomic_write(path, write)
+    except BaseException:
+        for folder in new_folders:
+            with contextlib.suppress(OSError):  # another process may have put something there
+                folder.rmdir()
+        raise
 
 
 class _NetworkError(Exception):
@@ -92,7 +114,8 @@ def _stream(url: str, name: str) -> Iterator[bytes]:
     """The bytes behind a URL. Its errors get a type of their own: urllib's look like those of a full disk."""
     request = urllib.request.Request(url, headers={"User-Agent": "dgc"})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+        _reach(url)
+        with urllib.request.urlopen(request, timeout=STALL_SECONDS) as response:
             length = int(response.headers.get("Content-Length") or 0) or None
             with tqdm(total=length, desc=name, unit="B", unit_scale=True, disable=None) as bar:
                 while chunk := response.read(CHUNK):
@@ -103,8 +126,33 @@ def _stream(url: str, name: str) -> Iterator[bytes]:
         raise _NetworkError(" ".join(str(reason).split())) from error
 
 
+def _reach(url: str) -> None:
+    """Raise an `OSError` soon if there is no way to the server. urllib may wait for minutes, because nothing limits
+    the time in which a name is looked up; hence the thread, which is left to itself then."""
+    parts = urlsplit(url)
+    if not parts.hostname or parts.scheme in urllib.request.getproxies():
+        return  # a file, or the proxy's affair
+    address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+    errors: list[OSError] = [TimeoutError(f"no connection within {CONNECT_SECONDS} seconds")]
+
+    def connect() -> None:
+        try:
+            socket.create_connection(address, CONNECT_SECONDS).close()
+            errors.clear()
+        except OSError as error:
+            errors[0] = error
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    if errors:
+        raise errors[0]
+
+
 def unpack(archive: Path, name: str) -> Path:
     """Unpack an archive beside itself; `name`, the file or folder in it, appears only when it is complete."""
+    from torchvision.datasets.utils import extract_archive  # not above: see datasets.utils.published
+
     target = archive.parent / name
     with one_line_errors(target), tempfile.TemporaryDirectory(dir=archive.parent, prefix=".unpacking-") as temporary:
         extract_archive(str(archive), temporary)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.functional import to_pil_image
 
 from utils.array_tensor import ArrayTensor
 from utils.augmentations import apply_transform, is_batched, to_device, to_unit_float
@@ -179,6 +178,8 @@ def transform_bytes(images: Tensor, transform: Any) -> Tensor:
     """Transform a batch of bytes, NCHW: at once if the transform can, else image by image, from PIL as in Mammoth."""
     if is_batched(transform):
         return apply_transform(images, transform)
+    from torchvision.transforms.functional import to_pil_image  # not above: see datasets.utils.published
+
     return torch.stack([transform(to_pil_image(image)) for image in images.cpu()]).to(images.device)
 
 

@@ -50,6 +50,9 @@ class OwnLoaders(ContinualDataset):
             self.test_loaders.append(test_loader)
         return self.train_loader, test_loader
 
+    def images_per_task(self) -> None:
+        return None
+
     def resumable_loader(self) -> ReplayedLoader:
         loader = ReplayedLoader(self.train_loader, self.args.seed, len(self.test_loaders), self.args.device)
         if not loader.repeatable:

@@ -210,7 +210,7 @@ class Estimator:
 class SnapshotEstimator(Estimator):
     """One that keeps Γ' and θ̃."""
 
-    STATE = ("gamma", "snapshot", "stage_step")
+    STATE: tuple[str, ...] = ("gamma", "snapshot", "stage_step")
 
     def __init__(self, host: Any, view: Any, args: Any):
         super().__init__(host, view, args)
