@@ -141,7 +141,7 @@ def pretend() -> None:
             setattr(place, name, member)
 
     replace(torch.Tensor, pin_memory=lambda self, *_, **__: self)
-    replace(torch.cuda, _lazy_init=lambda: None)
+    replace(torch.cuda, _lazy_init=lambda: None, default_generators=(torch.Generator(),))
     torch._C._ensureCUDADeviceGuardSet()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     move = torch.nn.Module.to

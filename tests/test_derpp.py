@@ -36,19 +36,39 @@ def test_step_is_the_gradient_of_the_three_terms(
     assert (first["loss"], first["loss_mse"], first["loss_replay"]) == (first["loss_ce"], 0, 0)
 
     net = copy.deepcopy(model.net)
-    inputs, labels, _ = batches[1]
     terms = model.observe(*batches[1])
+    expected = terms_by_hand(net, batches[1], draws)
+    expected["loss"] = expected["loss_ce"] + 0.3 * expected["loss_mse"] + 0.7 * expected["loss_replay"]
+    assert_sgd_step(model.net, net, terms, expected, lr=0.03)
+
+
+def terms_by_hand(net: Any, batch: Any, draws: Any) -> dict[str, torch.Tensor]:
+    inputs, labels, _ = batch
     (images1, _, stored), (images2, labels2, _) = draws
     assert not torch.equal(images1, images2)  # two draws
-
     outputs, outputs1, outputs2 = net(inputs), net(images1), net(images2)
     squares = [(outputs1[i, c] - stored[i, c]) ** 2 for i in range(len(stored)) for c in range(10)]
-    expected = {
+    return {
         "loss_ce": torch.stack([-outputs[i].log_softmax(0)[y] for i, y in enumerate(labels)]).mean(),
         "loss_mse": torch.stack(squares).sum() / (32 * 10),
         "loss_replay": torch.stack([-outputs2[i].log_softmax(0)[y] for i, y in enumerate(labels2)]).mean(),
     }
-    expected["loss"] = expected["loss_ce"] + 0.3 * expected["loss_mse"] + 0.7 * expected["loss_replay"]
+
+
+@pytest.mark.parametrize(("task", "v", "w"), [(0, 1, 1), (1, 288 / 576, 288 / 576), (2, 291 / 867, 576 / 867)])
+def test_weighed_by_tasks(task: int, v: float, w: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(1/t)·CE(B) + ((t−1)/t)·(α·MSE + β·CE(R₂)), by images: tasks 1 to 3 have 288, 288 and 291."""
+    model = build("derpp", tmp_path, *BUFFER, *RESNET, "--alpha", "0.3", "--beta", "0.7", "--replay_weight", "tasks")
+    for _ in range(task):
+        model.observe(*begin_task(model)[0])
+        model.meta_end_task(model.dataset)
+    batches = begin_task(model)
+    model.observe(*batches[0])
+    net, draws = copy.deepcopy(model.net), record_draws(monkeypatch)
+    terms = model.observe(*batches[1])
+    expected = terms_by_hand(net, batches[1], draws)
+    replay = 0.3 * expected["loss_mse"] + 0.7 * expected["loss_replay"]
+    expected["loss"] = v * expected["loss_ce"] + w * replay
     assert_sgd_step(model.net, net, terms, expected, lr=0.03)
 
 

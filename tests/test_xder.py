@@ -319,12 +319,14 @@ def slow_losses(net: nn.Module, batch: Any, draws: Any, views: torch.Tensor, mar
     }
 
 
+@pytest.mark.parametrize(("replay_weight", "share"), [("batch", 1.0), ("tasks", 0.5)])
 def test_step_is_the_gradient_of_all_terms(
-    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replay_weight: str, share: float, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`tasks` halves the terms of the stream and of memory in the second of two tasks of a size, and no others."""
     weights = {"alpha": 0.3, "beta": 0.7, "lambd": 0.4, "eta": 0.2, "m": 0.1}
     flags = [text for name, value in weights.items() for text in (f"--{name}", str(value))]
-    flags += ["--simclr_batch_size", "4", "--device", device.type]
+    flags += ["--simclr_batch_size", "4", "--device", device.type, "--replay_weight", replay_weight]
     model = build("xder", tmp_path, *BUFFER, *RESNET, *flags)
     train_task(model)
     model.meta_end_task(model.dataset)
@@ -342,7 +344,7 @@ def test_step_is_the_gradient_of_all_terms(
     assert [len(draw) for draw in draws] == [5, 5, 4] and [len(draw[0]) for draw in draws] == [32, 32, 4]
     assert draws[2][0].min() >= 0 and draws[2][0].max() <= 1 and draws[1][1].min() < 0
     expected = slow_losses(net, batch, draws, views[0], weights["m"])
-    factors = dict(zip(expected, (1, 0.3, 0.7, 0.4, 0.2, 0.2), strict=True))
+    factors = dict(zip(expected, (share, 0.3 * share, 0.7 * share, 0.4, 0.2, 0.2), strict=True))
     expected["loss"] = sum(
         (factor * expected[name] for name, factor in factors.items()), torch.zeros((), device=device)
     )
@@ -365,6 +367,20 @@ def test_step_is_the_gradient_of_all_terms(
     for row, output in outputs.items():
         new = graft(stored[row][None], output[None], model.buffer.labels[row][None], slice(2, None), 0.85)
         torch.testing.assert_close(model.buffer.logits[row], new[0].detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_weighed_by_tasks(tmp_path: Path) -> None:
+    """(1/t)·CE + ((t−1)/t)·(α·MSE + β·CE), by images: tasks 1 to 3 have 288, 288 and 291. The other terms stay."""
+    flags = ["--alpha", "0.3", "--beta", "0.7", "--lambd", "0.4", "--eta", "0.2", "--replay_weight", "tasks"]
+    model = build("xder", tmp_path, *BUFFER, *flags)
+    for v, w in ((1, 1), (288 / 576, 288 / 576), (291 / 867, 576 / 867)):
+        for batch in begin_task(model)[:2]:
+            terms = model.observe(*batch)
+        expected = v * terms["loss_stream"] + w * (0.3 * terms["loss_mse"] + 0.7 * terms["loss_replay"])
+        expected += 0.4 * terms["loss_contrast"] + 0.2 * (terms["loss_past"] + terms["loss_future"])
+        torch.testing.assert_close(terms["loss"], expected)
+        assert bool(terms["loss_mse"]) == bool(terms["loss_replay"]) == (model.current_task > 0)
+        model.meta_end_task(model.dataset)
 
 
 def test_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
