@@ -275,6 +275,7 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
     runs = [run(tmp_path / model, *flags, model=model)[2] for model in ("er", "dgc_er")]
     tasks, starts = script.read(runs[1])
     assert [[event["at"] for event in task] for task in tasks] == [[3, 5], [6, 8]] and starts == [3, 6]
+    assert script.title(runs[1]).endswith("view same") and "view" not in script.title(runs[0])
     script.draw(runs, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     (tmp_path / "metrics.jsonl").touch()

@@ -91,10 +91,11 @@ def test_two_revisions_are_compared_byte_for_byte(tmp_path: Path):
         subprocess.run([*git, *command], check=True)
 
     text = source.read_text(encoding="utf-8")
-    for old, new in {"loss.backward()": "(loss * (1 + 1e-15)).backward()", '"--replay_weight"': '"--new_flag"'}.items():
+    added = 'add_replay_weight(parser)\n        parser.add_argument("--new_flag")'
+    for old, new in {"loss.backward()": "(loss * (1 + 1e-15)).backward()", "add_replay_weight(parser)": added}.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
-    source.write_text(text.replace("--new_flag", '--replay_weight", "--new_flag'), encoding="utf-8")
+    source.write_text(text, encoding="utf-8")
     for name, flags in {"sgd": "", "er": "--buffer_size 9", "added": "--buffer_size 9 --new_flag tasks"}.items():
         model = "sgd" if name == "sgd" else "er"
         (losses / f"{name}.txt").write_text(f"--model {model} --backbone smooth {flags}\n", encoding="utf-8")

@@ -49,16 +49,23 @@ def loop(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"1 torch thread, {figures['rounds']} rounds; {machine['cpu']}; torch {machine['torch']}"
 
 
+DGC = ("sampled", "sampled plain", "released", "closed")
+
+
 def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
     rows: Rows = []
     for level in (1, 0):
         found = figures[f"O{level}"]
         rows.append((f"`er`, -O {level}", f"{found['er']['step_ms']:.0f} ms/step", ""))
-        for name in ("sampled", "released", "closed"):
+        for name in [name for name in DGC if name in found]:
             side = found[name]
             low, high = side["step_interval"]
             steps = f"{side['step']:.3f} ({low:.3f}–{high:.3f}) × `er` per step, {side['all_in']:.3f} all in"
             rows.append((f"`{name}`, -O {level}", steps, ""))
+    for base, side in figures.get("other_bases", {}).items():
+        low, high = side["step_interval"]
+        steps = f"{side['step']:.3f} ({low:.3f}–{high:.3f}) × `{base}` per step, {side['passes']:.2f} passes more"
+        rows.append((f"`dgc_{base}`, -O 1", steps, ""))
     sizes = {name: figures["O1"][name]["bytes"] for name in ("sampled", "released", "closed")}
     rows.append(("buffer", f"{sizes['sampled']['buffer']:,} bytes", ""))
     for name, kept in sizes.items():

@@ -49,6 +49,8 @@ def title(run: Path) -> str:
         parts.insert(2, f"α = {args['dgc_alpha']:g}")
     if args.get("dgc_estimator") in ("sampled", "released"):  # `closed` has no stages
         parts.insert(3, f"m = {args['dgc_m']}")
+    if args.get("dgc_estimator") == "sampled" and "dgc_view" in args:  # views are never compared; old runs know none
+        parts.append(f"view {args['dgc_view'] or 'same'}")
     return f"{args['dataset']}, seed {args['seed']}\n" + ", ".join(str(part) for part in parts if part)
 
 

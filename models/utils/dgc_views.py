@@ -32,8 +32,9 @@ CHUNK = 256  # images per pass when a gradient over a whole set is taken
 def read_rows(images: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Un-augmented images of a training set, as bytes or in [0, 1], and their labels: at once, or item by item."""
     if hasattr(images, "batch"):  # a training set of ours
-        rows = to_device(rows, images.targets.device)
-        return images.batch(rows), images.labels(rows)
+        labels = torch.as_tensor(images.targets)
+        rows = to_device(rows, labels.device)
+        return images.batch(rows), labels.index_select(0, rows).as_subclass(Tensor)
     with torch.random.fork_rng(devices=[]):  # the items' own augmentation is drawn and not used
         items = [images[i] for i in rows.tolist()]
     items = [item for item in items if item[1] >= 0]  # Mammoth's label of what has none is −1
