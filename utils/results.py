@@ -26,6 +26,7 @@ from utils.errors import UserError
 from utils.files import atomic_write_text
 from utils.loggers import plain
 from utils.metrics import DEFINITIONS, average_accuracy
+from utils.processor import capability
 
 Matrix = NDArray[np.float64]
 Metrics = Mapping[str, float | None]
@@ -128,6 +129,7 @@ def environment() -> dict[str, Any]:
         "torchvision": torchvision.__version__,
         "numpy": np.__version__,
         "cpu": _cpu_model(),
+        **capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
