@@ -17,6 +17,7 @@ from utils import results
 from utils.errors import UserError
 from utils.finished import read_accuracy
 from utils.metrics import summarise
+from utils.processor import LIMITS
 from utils.timing import Timing
 
 NAN = math.nan
@@ -107,12 +108,22 @@ def test_environment_names_versions_but_nobody() -> None:
     assert environment["numpy"] == np.__version__
     assert environment["python"] == platform.python_version()
     assert environment["threads"] == torch.get_num_threads()
+    assert environment["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
     commit = environment["git_commit"]
     assert commit is None or re.fullmatch("[0-9a-f]{40}(-dirty)?", commit)
     values = [str(value) for value in environment.values()]
     for private in (platform.node(), getpass.getuser(), str(Path.home()), str(Path.cwd())):
         assert private not in values
     assert not any("/home" in value or str(Path.cwd()) in value for value in values)
+
+
+def test_limits_on_instructions_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LIMITS:
+        monkeypatch.delenv(name, raising=False)
+    assert results.environment()["cpu_limits"] is None
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert results.environment()["cpu_limits"] == "MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2"
 
 
 def test_table_of_a_hand_made_matrix() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -142,9 +144,21 @@ def command(base: Path, *flags: str) -> list[str]:
     return [*line, *FLAGS, *flags]
 
 
+def with_threads(number: int) -> dict[str, str]:
+    """The environment of a process that has so many by default."""
+    return os.environ | {"OMP_NUM_THREADS": str(number)}
+
+
 def start_and_wait_for_checkpoint(base: Path, *flags: str) -> subprocess.Popen:
-    process = subprocess.Popen(command(base, *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 60
+    """With as many threads as the runs in this process have."""
+    process = subprocess.Popen(
+        command(base, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=with_threads(torch.get_num_threads()),
+    )
+    deadline = time.monotonic() + 600
     while not list(base.glob("results/*/*/*/checkpoint.pt")) and time.monotonic() < deadline:
         time.sleep(0.005)
     return process
@@ -156,9 +170,11 @@ def test_sigkill_in_a_process_of_its_own(straight: Path, tmp_path: Path) -> None
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    done = subprocess.run(command(tmp_path), capture_output=True, text=True)
+    threads = torch.get_num_threads()
+    done = subprocess.run(command(tmp_path), capture_output=True, text=True, env=with_threads(threads + 1))
     assert done.returncode == 0, done.stderr
     assert "Resuming" in done.stdout and "FAIA" in done.stdout
+    assert f"Using {threads} thread" in done.stdout
     assert_same_run(run_directory(tmp_path), straight)
 
 
@@ -166,7 +182,7 @@ def test_sigkill_in_a_process_of_its_own(straight: Path, tmp_path: Path) -> None
 def test_a_signal_stops_at_a_step_boundary_with_a_checkpoint(name: str, straight: Path, tmp_path: Path) -> None:
     process = start_and_wait_for_checkpoint(tmp_path, "--checkpoint_every", "2")
     os.kill(process.pid, getattr(signal, name))
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 128 + getattr(signal, name), output
     assert "Traceback" not in output and "--resume " in output
     run(tmp_path, *FLAGS)
@@ -191,6 +207,66 @@ def test_signals_inside_the_loop(number: int, straight: Path, tmp_path: Path, mo
     assert (position["task"], position["task_step"]) == (1, 5)
     run(tmp_path, *FLAGS)
     assert_same_run(run_directory(tmp_path), straight)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_resumed_run_has_the_threads_it_was_begun_with(
+    two_threads: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """So its bits are those of a run with two threads, though the process has one."""
+    flags = ["--buffer_size", "50", "--n_epochs", "3", "--stop_after", "2", "--batch_size", "100"]
+    flags += ["--backbone", "resnet18", "--num_filters", "4"]
+    _, _, undisturbed = run(tmp_path / "straight", *flags)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 5)
+        with pytest.raises(Killed):
+            run(tmp_path / "broken", *flags, "--checkpoint_every", "2")
+    torch.set_num_threads(1)
+    used = set()
+    observe = Er.observe
+    monkeypatch.setattr(
+        Er, "observe", lambda *args, **extra: used.add(torch.get_num_threads()) or observe(*args, **extra)
+    )
+    _, _, resumed = run(tmp_path / "broken", *flags)
+    assert used == {2} and torch.get_num_threads() == 1
+    assert "Using 2 threads, as when the run was begun, not 1\n" in capsys.readouterr().out
+    assert_same_run(resumed, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words"),
+    [
+        ({"cpu_capability": "NEON", "threads": 1}, "begun on other hardware (cpu_capability: NEON → "),
+        ({"threads": 1}, None),
+        ({"threads": "many"}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_another_processor_is_named_in_one_line(
+    recorded: object,
+    words: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    flags = ["--buffer_size", "50", "--n_epochs", "1", "--stop_after", "2"]
+    with monkeypatch.context() as patch:
+        interrupt(patch, 5)
+        with pytest.raises(Killed):
+            run(tmp_path, *flags, "--checkpoint_every", "2")
+    file = run_directory(tmp_path) / "environment.json"
+    file.write_text("damaged" if recorded is None else json.dumps(recorded))
+    run(tmp_path, *flags)
+    warnings = [r.getMessage() for r in caplog.records if "hardware" in r.getMessage()]
+    assert len(warnings) == (words is not None) and (words or "") in "".join(warnings)
 
 
 def test_resume_by_directory_and_config_drift(straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

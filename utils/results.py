@@ -105,6 +105,8 @@ def environment() -> dict[str, Any]:
     import torch
     import torchvision
 
+    from utils.processor import capability
+
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -112,6 +114,7 @@ def environment() -> dict[str, Any]:
         "torchvision": torchvision.__version__,
         "numpy": np.__version__,
         "cpu": _cpu_model(),
+        **capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),

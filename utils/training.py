@@ -33,6 +33,7 @@ from utils.loggers import MetricsLog, mean_accuracy_line
 from utils.memory import stored_bytes
 from utils.optimization import autocast
 from utils.pace import FirstSteps, opening_lines
+from utils.processor import as_begun
 from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
 from utils.run_config import DERIVED, NEUTRAL, ONCE, model_name
@@ -142,6 +143,12 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         state = checkpoint_store.load(self.run_directory.path)
+        if state is None:
+            return self._run(None)
+        with as_begun(self.run_directory.path, environment()):
+            return self._run(state)
+
+    def _run(self, state: dict[str, Any] | None) -> dict[str, Any]:
         if state is not None:
             if missing := self._state().keys() - set(state if isinstance(state, dict) else ()):
                 raise UserError(
