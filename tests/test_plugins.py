@@ -15,6 +15,7 @@ from method_helpers import Killed, assert_exact_resume, kill_at
 from test_foreign_models import FOREIGN, flags_of
 
 import models
+from main import initialize
 from models.gem import overwrite_grad, store_grad
 from models.hal import Hal
 from models.utils import dgc_mixin
@@ -24,6 +25,7 @@ from utils import registry
 from utils.errors import UsageError, UserError
 from utils.parse import listing, parse_args
 from utils.run_config import config_hash, relevant_config
+from utils.training import train
 
 MODEL = """
 from models.utils.continual_model import ContinualModel
@@ -244,8 +246,8 @@ def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
     assert done.returncode == 0 and "This run is finished" in done.stdout, done.stderr
     (directory / "summary.json").unlink()
     Path(file).write_text(Path(file).read_text() + "\n# edited\n")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and "was begun with other settings (plugin_sha256" in done.stderr
+    with pytest.raises(UsageError, match=r"was begun with other settings \(plugin_sha256"):
+        train(*initialize(parse("--resume", str(directory))))
 
 
 # -- DGC on top ------------------------------------------------------------------------------------------
