@@ -26,6 +26,7 @@ from utils import registry
 from utils.errors import UsageError, UserError
 from utils.parse import listing, parse_args
 from utils.run_config import config_hash, relevant_config
+from utils.training import train
 
 MODEL = """
 from models.utils.continual_model import ContinualModel
@@ -262,8 +263,8 @@ def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
     assert done.returncode == 0 and "This run is finished" in done.stdout, done.stderr
     (directory / "summary.json").unlink()
     Path(file).write_text(Path(file).read_text() + "\n# edited\n")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and "was begun with other settings (plugin_sha256" in done.stderr
+    with pytest.raises(UsageError, match=r"was begun with other settings \(plugin_sha256"):
+        train(*initialize(parse("--resume", str(directory))))
 
 
 def test_a_file_given_by_loadcheck_never_has_its_plugin_imported(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from helpers import ROOT, run
 
+SHORT = ["--n_epochs", "1", "--batch_size", "64", "--non_verbose", "1"]  # 5 steps a task
 REPLAY = "--buffer_size 30 --stop_after 2"
 DGC = f"{REPLAY} --dgc_m 3 --dgc_alpha 0.3"
 DERPP = "--alpha 0.1 --beta 0.5"
@@ -43,6 +44,8 @@ RUNS = [
     f"--model ssvrg {REPLAY} --ssvrg_m 4 --task_free 1",
     "--model joint",
 ]
+LEARNT = [f"--model dgc_er {DGC}", f"--model er {REPLAY} --task_free 1"]
+WAITING = [f"--model gss {REPLAY}", f"--model gcr {REPLAY} {DERPP} --task_free 1"]
 FOREIGN = "--buffer_size 30 --stop_after 2 --lr 0.1 --plugin {}/tests/foreign/{}.py"
 HOST_MEMORY = [  # Mammoth's buffers lie on the host unless they are told otherwise
     f"--model er {FOREIGN.format(ROOT, 'er')}",
@@ -51,50 +54,64 @@ HOST_MEMORY = [  # Mammoth's buffers lie on the host unless they are told otherw
 ]
 
 
-def waits(tmp_path: Path, *runs: str) -> list[Any]:
-    common = f"--seed 0 --n_epochs 1 --base_path {tmp_path} --non_verbose 1"
-    command = [sys.executable, "tests/pretended_gpu.py", *(f"{flags} {common}" for flags in runs)]
+class Runs(NamedTuple):
+    """What runs on the pretended GPU waited for, or their errors; each has a folder of its own, by its flags."""
+
+    waits: dict[str, Any]
+    folders: dict[str, Path]
+
+
+def trained(folder: Path, *runs: str) -> Runs:
+    """One process for all of them: torch is loaded once."""
+    folders = {flags: folder / str(number) for number, flags in enumerate(runs)}
+    lines = [f"{flags} {' '.join(SHORT)} --seed 0 --base_path {folders[flags]}" for flags in runs]
+    command = [sys.executable, "tests/pretended_gpu.py", *lines]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return Runs(dict(zip(runs, json.loads(done.stdout.splitlines()[-1]), strict=True)), folders)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return trained(tmp_path_factory.mktemp("ours"), *dict.fromkeys([*RUNS, *LEARNT, *WAITING]))
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize("flags", [f"--model dgc_er {DGC}", f"--model er {REPLAY} --task_free 1"])
-def test_what_is_learnt_there_is_what_is_learnt_here(flags: str, tmp_path: Path) -> None:
-    waits(tmp_path, flags)
-    (there,) = tmp_path.glob("results/*/*/*/summary.json")
+@pytest.mark.parametrize("flags", LEARNT)
+def test_what_is_learnt_there_is_what_is_learnt_here(flags: str, ours: Runs, tmp_path: Path) -> None:
+    (there,) = ours.folders[flags].glob("results/*/*/*/summary.json")
     model, *more = flags.split()[1:]
-    here, _, _ = run(tmp_path / "here", *more, "--n_epochs", "1", model=model)
+    here, _, _ = run(tmp_path, *more, *SHORT, model=model)
     found = json.loads(there.read_text())["class_il"]
     assert {name: found[name] for name in ("FAA", "FAIA")} == pytest.approx(
         {name: here["class_il"][name] for name in ("FAA", "FAIA")}, abs=0.8
     )  # one image of 143, if a rounding differs
 
 
-def test_no_step_of_our_methods_waits_for_the_device(tmp_path: Path) -> None:
-    assert dict(zip(RUNS, waits(tmp_path, *RUNS), strict=True)) == {flags: {} for flags in RUNS}
+def test_no_step_of_our_methods_waits_for_the_device(ours: Runs) -> None:
+    assert {flags: ours.waits[flags] for flags in RUNS} == {flags: {} for flags in RUNS}
 
 
-def test_what_mixes_or_waits_is_noticed(tmp_path: Path) -> None:
-    """GSS draws by scores on the host, task-free GCR chooses its coreset there; the third forgets to move a tensor."""
-    plugin = tmp_path / "forgetful.py"
-    text = (ROOT / "tests" / "foreign" / "er.py").read_text()
-    plugin.write_text(text.replace("loss.backward()", "(loss * torch.ones(1)).backward()"))
-    forgetful = f"--model er --buffer_size 30 --stop_after 1 --lr 0.1 --plugin {plugin}"
-    gcr = f"--model gcr {REPLAY} {DERPP} --task_free 1"
-    scores, stretches, mixed = waits(tmp_path, f"--model gss {REPLAY}", gcr, forgetful)
+def test_what_waits_is_noticed(ours: Runs) -> None:
+    """GSS draws by scores on the host, task-free GCR chooses its coreset there."""
+    scores, stretches = (ours.waits[flags] for flags in WAITING)
     assert any("gss_buffer.py" in place for place in scores)
     assert any("gcr_selection.py" in place for place in stretches)
-    assert "expected all tensors to be on the same device" in mixed
 
 
-def test_memory_and_constants_of_other_methods_may_be_on_the_host(tmp_path: Path) -> None:
-    """Mammoth's buffers are unless they are told otherwise."""
-    plugin = tmp_path / "constant_loss.py"
+def edited_er(folder: Path, name: str, backward: str) -> str:
+    """Flags of a foreign ER whose call of `backward` reads otherwise."""
     text = (ROOT / "tests" / "foreign" / "er.py").read_text()
-    plugin.write_text(text.replace("loss.backward()", "loss_none = torch.tensor(0.0); loss.backward()"))
-    assert "loss_none" in plugin.read_text()
-    constant = f"--model er --buffer_size 30 --stop_after 1 --lr 0.1 --plugin {plugin}"
-    for counts in waits(tmp_path, *HOST_MEMORY, constant):
+    assert text.count("loss.backward()") == 1
+    (folder / name).write_text(text.replace("loss.backward()", backward))
+    return f"--model er --buffer_size 30 --stop_after 1 --lr 0.1 --plugin {folder / name}"
+
+
+def test_other_methods_may_have_memory_and_constants_on_the_host_and_may_not_mix_devices(tmp_path: Path) -> None:
+    """Mammoth's buffers are on the host unless they are told otherwise."""
+    constant = edited_er(tmp_path, "constant_loss.py", "loss_none = torch.tensor(0.0); loss.backward()")
+    forgetful = edited_er(tmp_path, "forgetful.py", "(loss * torch.ones(1)).backward()")
+    *allowed, mixed = trained(tmp_path, *HOST_MEMORY, constant, forgetful).waits.values()
+    for counts in allowed:
         assert any("_local_scalar_dense" in place for place in counts), counts  # what `loss.item()` does
+    assert "expected all tensors to be on the same device" in mixed

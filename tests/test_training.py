@@ -6,15 +6,13 @@ import errno
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers import RESULT_FILES, ROOT, assert_same, final_state, run, run_directory
+from helpers import RESULT_FILES, assert_same, final_state, run, run_directory
 
 import utils.files
 from main import initialize
@@ -302,13 +300,14 @@ def test_a_full_disk_ends_in_one_line_with_the_last_checkpoint_intact(
     assert_same(final_state(resumed), final_state(straight))
 
 
-def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    line = [sys.executable, str(ROOT / "main.py"), "--model", "er", *SHORT, "--base_path", str(tmp_path / "file" / "x")]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: cannot write")
-    assert "--base_path" in done.stderr
+    with pytest.raises(SystemExit) as ended:
+        command_line(["--model", "er", *SHORT, "--base_path", str(tmp_path / "file" / "x")])
+    message = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert message.count("\n") == 1 and message.startswith("error: cannot write")
+    assert "--base_path" in message
 
 
 @pytest.mark.numeric
