@@ -4,8 +4,9 @@
 # revision's, byte for byte.
 PYTHON ?= python3
 BIN := .venv/bin
-# Whole files go to one process each, so that the tests of a file can share the runs they look at.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+# Whole files go to one process each, so that the tests of a file can share the runs they look at; tests/conftest.py says
+# in which order.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo check test test-numeric coverage lint types traces traces-against clean
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 # The networks of the tests are so small that a second thread only costs time; what the caller asks for is honoured.
@@ -14,6 +15,15 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the files, those with the largest share of slow tests come first: none is left alone."""
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[item.path] / tests[item.path])
+
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 

@@ -209,6 +209,7 @@ def test_the_reservoir_is_filled_at_each_step(tmp_path: Path, monkeypatch: pytes
         assert model.buffer.num_seen_examples == 64
 
 
+@pytest.mark.slow
 def test_tasks_of_different_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SequentialDigits, "N_CLASSES_PER_TASK", [3, 1, 4, 2])
     monkeypatch.setattr(SequentialDigits, "N_TASKS", 4)
@@ -233,6 +234,7 @@ def forgetting(method: str, directory: Path, *flags: str) -> list[float]:
     return [run(directory / str(s), *flags, model=method, seed=s)[0]["class_il"]["FF"] for s in SEEDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "margin"), [("agem", 17), ("agem_r", 2)])
 def test_it_forgets_less_than_fine_tuning(
     method: str, margin: float, sgd_forgetting: list[float], tmp_path: Path
@@ -242,6 +244,7 @@ def test_it_forgets_less_than_fine_tuning(
     assert sum(gains) / len(gains) > margin, gains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "flags"), [(Agem, []), (Agem, RESNET), (AgemR, []), (AgemR, ["--task_free", "1", "--agem_raw", "1"])]
 )

@@ -278,6 +278,7 @@ def test_size_of_the_projectors() -> None:
 # -- runs -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_forgets_less_than_fine_tuning_and_learns(tmp_path: Path) -> None:
     """Seeds 0 to 4, same learning rate, momentum and epochs."""
     found = {"aop": [], "sgd": []}
@@ -292,6 +293,7 @@ def test_it_forgets_less_than_fine_tuning_and_learns(tmp_path: Path) -> None:
     assert accuracy > 27
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [[], RESNET, ["--task_free", "1", "--aop_horizon", "5"]], ids=["mlp", "resnet", "free"]
 )

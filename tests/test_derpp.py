@@ -107,6 +107,7 @@ def test_task_end_stores_eval_mode_logits_of_the_final_parameters(tmp_path: Path
     assert torch.allclose(model.buffer.logits, before(normalised), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     sgd = run(tmp_path / "sgd", "--n_epochs", "5", model="sgd")[0]["class_il"]
     for fill in ("stream", "task_end"):
@@ -116,6 +117,7 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
         assert model.buffer.logits.shape == (200, 10) and uncapturable(model) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [["--buffer_fill", "stream"], ["--buffer_fill", "task_end", *RESNET], ["--task_free", "1"]], ids=" ".join
 )

@@ -225,6 +225,7 @@ def test_the_closed_form_is_exact_when_the_second_task_begins(tmp_path: Path) ->
     assert 1e-3 < third["calibrated_error"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model, flags", [("er", []), ("dgc_er", DGC["sampled"]), ("dgc_er", DGC["closed"])], ids=str)
 def test_the_run_is_the_same_with_and_without(model: str, flags: list[str], tmp_path: Path) -> None:
     flags = ["--buffer_size", "40", *STEPS[:-1], "2", *RESNET, *flags, "--optim_mom", "0.9"]
@@ -265,6 +266,7 @@ def test_wandb_gets_each_measurement_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert [kwargs["step"] for name, kwargs in calls if name == "log"] == [*range(1, 21), 20]
 
 
+@pytest.mark.slow
 def test_the_curves_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     spec = importlib.util.spec_from_file_location("docs_diagnostics", ROOT / "docs" / "figures" / "diagnostics.py")

@@ -116,6 +116,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Extended:
     return Extended(root, {command: out for command, (_, out) in zip(commands, results, strict=True)})
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_the_new_method_is_listed_and_learns(extended: Extended) -> None:
     listing = extended.outputs["python main.py --list"]
@@ -126,6 +127,7 @@ def test_the_new_method_is_listed_and_learns(extended: Extended) -> None:
     assert len(first["stream_loss"]) == len(first["loss"]) == 50
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_the_new_dataset_and_its_variant_are_learnt(extended: Extended) -> None:
     three_tasks, _ = extended.run("seq-stripes", "er", N_TASKS=3, n_epochs=5)
@@ -134,6 +136,7 @@ def test_the_new_dataset_and_its_variant_are_learnt(extended: Extended) -> None:
     assert min(three_tasks["class_il"]["FAA"], two_tasks["class_il"]["FAA"]) > 80
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_the_new_network_learns_and_has_its_flag(extended: Extended) -> None:
     summary, _ = extended.run("seq-stripes", "er-beta", backbone="small-cnn", width=8)
@@ -141,6 +144,7 @@ def test_the_new_network_learns_and_has_its_flag(extended: Extended) -> None:
     assert summary["parameters"] == (9 * 8 + 8) + (8 * 9 * 16 + 16) + (256 * 6 + 6)
 
 
+@pytest.mark.slow
 def test_the_guide_names_every_file_of_a_run(extended: Extended) -> None:
     _, directory = extended.run("seq-digits", "er-beta")
     for path in directory.iterdir():
@@ -189,6 +193,7 @@ def mammoth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_page_about_mammoth_is_run_there(mammoth: Path) -> None:
     first, *commands = re.findall(SH_BLOCK, MAMMOTH, re.M | re.S)[0].splitlines()
     assert commands.pop(0) == "cd MAMMOTH"
@@ -201,6 +206,7 @@ def test_the_page_about_mammoth_is_run_there(mammoth: Path) -> None:
     assert [code for code, _ in json.loads(done.stdout)] == [0] * 3
 
 
+@pytest.mark.slow
 def test_the_page_about_mammoth_is_run_here(mammoth: Path, tmp_path: Path) -> None:
     *commands, copying = re.findall(SH_BLOCK, MAMMOTH, re.M | re.S)[1].replace("MAMMOTH", str(mammoth)).splitlines()
     assert copying == f"cp {mammoth}/models/er_ace.py models/"
@@ -256,6 +262,7 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     assert report.startswith(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_the_demo_compares_three_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     demo.main(["--base_path", str(tmp_path)])

@@ -299,6 +299,7 @@ def test_odd_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {round(lr, 6) for event in train for lr in event["lr"]} == {0.1, 0.01}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], [*RESNET, "-O", "1"]], ids=["mlp", "resnet"])
 def test_resume_is_exact(flags: list[str], tmp_path: Path) -> None:
     """Killed in tasks 1 (9 steps), 2 and 3 (11 each), with two, four and six outputs."""
@@ -343,6 +344,7 @@ def faa(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return measure
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning_and_replay(faa: Any) -> None:
     """Both with their own learning rate. Measured (n = 5, 50 images): 90.0, fine-tuning 18.6, ER 83.4.
 
@@ -357,6 +359,7 @@ def test_it_beats_fine_tuning_and_replay(faa: Any) -> None:
     assert (faa("dynamic_er", *BUFFER, *tuned, "0") - er).mean() < -3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["sampled", "released", "closed"])
 def test_calibrated_it_beats_fine_tuning(faa: Any, estimator: str) -> None:
     tuned = ["--lr", "0.05", "--optim_mom", "0.9", "--optim_wd", "0.02", "--dgc_estimator", estimator, "--dgc_m", "20"]

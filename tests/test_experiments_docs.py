@@ -44,6 +44,7 @@ def test_the_grid_of_the_page_is_run_and_tabulated(
     assert "| sweep | 12 " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_other_commands_are_understood() -> None:
     others = [shlex.split(command) for command in COMMANDS if "--grid" not in command]
     assert {arguments[0] for arguments in others} == set(reproduce.COMMANDS)

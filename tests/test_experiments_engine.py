@@ -75,6 +75,7 @@ class Command:
         return self.process.returncode, output
 
 
+@pytest.mark.slow
 def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturbed_run(tmp_path: Path) -> None:
     cells = expanded(tmp_path, **LONG).cells
     assert len(cells) == 4
@@ -107,6 +108,7 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
     assert_same_results(cells, tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 def test_a_scheduler_signals_every_process_and_the_runs_save(tmp_path: Path) -> None:
     cells = expanded(tmp_path, **LONG | {"flags": DIGITS | {"n_epochs": 500, "checkpoint_every": 20}, "seeds": 1}).cells
     command = Command(tmp_path)

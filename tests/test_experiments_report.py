@@ -222,6 +222,7 @@ def test_the_report_is_complete_and_says_nothing_about_the_machine(
     assert "| Commit" in text and "(figures/grid-accuracy.png)" in text
 
 
+@pytest.mark.slow
 def test_a_report_is_made_again_from_its_raw_results(half_done: Expansion, tmp_path: Path) -> None:
     expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
     results = results_of(expansion, paper=PAPER, profile="paper", place="Table 1", conditions="Profile paper: big.")
@@ -235,6 +236,7 @@ def assert_same_files(directory: Path, other: Path) -> None:
         assert path.read_bytes() == (other / path.relative_to(directory)).read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_part_of_the_columns_counts_its_own_cells(half_done: Expansion, tmp_path: Path) -> None:
     """`Small` lacks a cell in the column that is left out."""
     (part,) = selection([half_done.grid], None, ["50"])
@@ -359,6 +361,7 @@ def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_p
     assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
 
 
+@pytest.mark.slow
 def test_a_shared_figure_names_all_its_tables(half_done: Expansion, tmp_path: Path) -> None:
     results = results_of(half_done, place="Table 1", title="FAIA in one way", conditions="Profile tiny: small.")
     others = {
@@ -482,6 +485,7 @@ def test_methods_without_a_known_memory_are_named(tmp_path: Path) -> None:
     assert f"{named}." in comments(tmp_path / "figures" / "many-memory.svg")
 
 
+@pytest.mark.slow
 def test_figures_of_an_earlier_report_go_and_nothing_else(half_done: Expansion, tmp_path: Path) -> None:
     results = results_of(half_done)
     earlier = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="old")))
@@ -498,6 +502,7 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(half_done: Expansion, 
     assert written < {path.name for path in figures.iterdir()}
 
 
+@pytest.mark.slow
 def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) -> None:
     rows = {NASTY if row == "ER" else row: replace(spec, against=None) for row, spec in half_done.grid.rows.items()}
     results = results_of(half_done, title=NASTY, rows=rows)

@@ -14,6 +14,8 @@ from helpers import ROOT
 from experiments.cells import merged_flags
 from experiments.tables import load_table, table_names
 
+pytestmark = pytest.mark.slow
+
 SCALE = ["all", "--profile", "smoke", "--seeds", "1"]
 
 

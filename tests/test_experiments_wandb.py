@@ -63,6 +63,7 @@ def test_a_table_knows_its_profile() -> None:
     assert load_table("faia", "smoke").profile == "smoke"
 
 
+@pytest.mark.slow
 def test_runs_log_to_the_project_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_offline(tmp_path, monkeypatch)
     grid = write_grid(tmp_path / "grid.yaml", flags=DIGITS, rows={"ER": {"model": "er"}})

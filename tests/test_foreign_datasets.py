@@ -297,6 +297,7 @@ def test_the_batches_do_not_depend_on_the_method(tmp_path: Path, monkeypatch: py
     assert not torch.equal(seen["sgd"][0], seen["sgd"][5])  # the second epoch is another one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method", "flags"),
     [
@@ -311,6 +312,7 @@ def test_resume_is_exact(name: str, method: Any, flags: list[str], tmp_path: Pat
     assert_exact_resume(method, tmp_path, *on(name), *ER, *flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "flags"), [("icarl", ["--buffer_size", "30"]), ("lwf", [])])
 def test_resume_is_exact_with_a_method_that_edits_the_training_set(name: str, flags: list[str], tmp_path: Path) -> None:
     """It also comes from a file: iCaRL adds exemplars, LwF a field with logits."""

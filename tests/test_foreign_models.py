@@ -109,6 +109,7 @@ def test_fine_tuning_is_the_same_as_ours(tmp_path: Path) -> None:
         assert (ours / file).read_bytes() == (theirs / file).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_one_image_per_step(tmp_path: Path) -> None:
     """MER sets `batch_size` by `set_defaults`, and in its constructor, before the loaders are made."""
@@ -134,6 +135,7 @@ def test_exemplars_join_the_training_set_and_leave_it_again(tmp_path: Path) -> N
     assert sum(model.imprinted) == sum(IMAGES[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["er", "lwf", "icarl", "bic", "lucir", "er_tricks", "gss", "hal", "gdumb", "joint", "xder_ce"]
 )

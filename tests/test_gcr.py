@@ -505,6 +505,7 @@ def test_task_free_with_fewer_images_than_stretches_and_none_classified_right(tm
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [[], [*RESNET, "--batch_size", "70", "-O", "1"]], ids=["mlp", "resnet"])
 def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -541,6 +542,7 @@ def test_a_coreset_from_another_run_is_replayed(tmp_path: Path) -> None:
     assert model.past_taken == sum(sizes)
 
 
+@pytest.mark.slow
 def test_resume_is_exact(tmp_path: Path) -> None:
     assert_exact_resume(Gcr, tmp_path, *BUFFER, "--candidate_size", "30", "--fitting_mode", "iters", "--n_iters", "9")
     assert_exact_resume(
@@ -549,6 +551,7 @@ def test_resume_is_exact(tmp_path: Path) -> None:
     assert_exact_resume(Gcr, tmp_path / "free", *BUFFER, "--candidate_size", "30", "--task_free", "1")
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     flags, gains = ["--n_epochs", "2", "--lr", "0.1"], []
     for seed in range(5):

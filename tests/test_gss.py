@@ -338,6 +338,7 @@ def accuracies(method: str, directory: Path, *flags: str) -> list[float]:
     return [run(directory / str(s), *flags, model=method, seed=s)[0]["class_il"]["FAA"] for s in SEEDS]
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     base = accuracies("sgd", tmp_path / "sgd")
     found = accuracies("gss", tmp_path / "gss", "--buffer_size", "100")
@@ -350,6 +351,7 @@ def test_it_runs_with_channels_last_and_can_be_saved(tmp_path: Path) -> None:
     assert uncapturable(model) == [] and model.buffer.is_full() and len(set(model.buffer.scores)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [RESNET, ["--task_free", "1", "--batch_num", "2"]], ids=" ".join)
 def test_resume_is_exact(flags: list[str], tmp_path: Path) -> None:
     assert_exact_resume(Gss, tmp_path, *BUFFER, *flags, tasks=2)

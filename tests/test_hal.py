@@ -390,6 +390,7 @@ def test_memory_holds_the_latest_images_of_each_task(tmp_path: Path, few_anchor_
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     def faa(model: str, seed: int, *flags: str) -> float:
         flags = ("--n_epochs", "2", "--lr", "0.1", *flags)
@@ -411,6 +412,7 @@ def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     assert model.anchors.isfinite().all() and (model.anchors.flatten(1) != 0).any(1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [["--lr_scheduler", "cosine"], RESNET, ["--hal_memory", "reservoir"]], ids=["mlp", "resnet", "reservoir"]
 )

@@ -260,6 +260,7 @@ def faa(path: Path, model: str, seed: int, *flags: str) -> float:
     return run(path, "--n_epochs", "2", "--lr", "0.1", *flags, model=model, seed=seed)[0]["class_il"]["FAA"]
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning_and_er(tmp_path: Path) -> None:
     """20 exemplars, two of each class in the end; paired means over 5 seeds. ER fills at ends of tasks, its best."""
     runs = {

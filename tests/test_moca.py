@@ -249,6 +249,7 @@ def test_resume_is_exact(variant: str, task_free: str, tmp_path: Path) -> None:
     assert_exact_resume(Moca, tmp_path, *BUFFER, "--moca_variant", variant, "--task_free", task_free, tasks=2)
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     flags, gains = ["--n_epochs", "2", "--lr", "0.1"], {variant: [] for variant in VARIANTS}  # type: ignore
     for seed in range(5):

@@ -20,7 +20,7 @@ from helpers import ROOT
 from models.utils.dgc_views import raw_batches
 from utils.export_plugin import export
 
-pytestmark = pytest.mark.numeric
+pytestmark = [pytest.mark.numeric, pytest.mark.slow]
 
 COMMON = "--dataset seq-toy --lr 0.3 --n_epochs 2 --buffer_size 20"
 BASES = {"er": "", "derpp": "--alpha 0.1 --beta 0.5", "xder": "--alpha 0.1 --beta 0.5"}

@@ -251,6 +251,7 @@ def test_a_run_depends_on_the_content_of_its_plugin_not_on_its_place(tmp_path: P
     assert not {"plugin", "plugin_sha256"} & relevant_config(parse("--model", "sgd")).keys()
 
 
+@pytest.mark.slow
 def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
     file = write(
         tmp_path, "mine.py", (FOREIGN / "sgd.py").read_text().replace("'sgd'", "'mine'").replace('"sgd"', "'mine'")
@@ -397,6 +398,7 @@ def test_dgc_needs_a_buffer_of_labelled_images_draws_and_steps(name: str, reason
         run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", "--stop_after", "2", model=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags"),
     [

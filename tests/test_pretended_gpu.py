@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from helpers import ROOT, run
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["--n_epochs", "1", "--batch_size", "64", "--non_verbose", "1"]  # 5 steps a task
 REPLAY = "--buffer_size 30 --stop_after 2"
 DGC = f"{REPLAY} --dgc_m 3 --dgc_alpha 0.3"

@@ -68,6 +68,7 @@ def test_resume_is_exact(step: int, straight: Path, tmp_path: Path, monkeypatch:
     assert_same_run(directory, straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
@@ -164,6 +165,7 @@ def start_and_wait_for_checkpoint(base: Path, *flags: str) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.slow
 def test_sigkill_in_a_process_of_its_own(straight: Path, tmp_path: Path) -> None:
     process = start_and_wait_for_checkpoint(tmp_path, "--checkpoint_every", "2")
     time.sleep(0.05)
@@ -178,6 +180,7 @@ def test_sigkill_in_a_process_of_its_own(straight: Path, tmp_path: Path) -> None
     assert_same_run(run_directory(tmp_path), straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_a_signal_stops_at_a_step_boundary_with_a_checkpoint(name: str, straight: Path, tmp_path: Path) -> None:
     process = start_and_wait_for_checkpoint(tmp_path, "--checkpoint_every", "2")

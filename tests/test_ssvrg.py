@@ -132,6 +132,7 @@ def assert_same_state(net: nn.Module, expected: State) -> None:
         assert torch.equal(value, expected[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "current", "n_tasks"), [("train", 1, 3), ("train", 0, 2), ("eval", 1, 2)])
 def test_every_step_is_the_equation(
     mode: str, current: int, n_tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,6 +264,7 @@ def gradients(model: Any, theta: np.ndarray, count: int) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_near_the_snapshot_the_variance_is_smaller_than_ers_and_the_mean_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,6 +297,7 @@ def test_near_the_snapshot_the_variance_is_smaller_than_ers_and_the_mean_is_righ
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     """Final accuracy, seeds 0 to 4, same learning rate and epochs."""
     flags, gains = ["--n_epochs", "2", "--lr", "0.1"], []
@@ -305,6 +308,7 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     assert sum(gains) / 5 > 35
 
 
+@pytest.mark.slow
 def test_a_network_with_batch_norm_learns(tmp_path: Path) -> None:
     """Measured, seeds 0 to 5: 78 … 90; after two tasks of two classes, one forgotten task leaves at most 50."""
     flags = ["--backbone", "resnet18", "--num_filters", "4", "--n_epochs", "3", "--lr", "0.03", "--stop_after", "2"]
@@ -313,6 +317,7 @@ def test_a_network_with_batch_norm_learns(tmp_path: Path) -> None:
     assert sum(found) / 3 > 60, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [

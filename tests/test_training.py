@@ -113,6 +113,7 @@ def test_iterations_cut_epochs_short(tmp_path: Path) -> None:
     assert epochs == [(task, 2, 13) for task in (1, 2, 3, 4, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_er_beats_fine_tuning_and_joint_beats_both(tmp_path: Path) -> None:
     faa = {name: run(tmp_path / name, *flags, model=name)[0]["class_il"] for name, flags in

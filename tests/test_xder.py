@@ -400,6 +400,7 @@ def test_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [[], [*RESNET, "--batch_size", "70"]], ids=["mlp", "resnet"])
 def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -424,6 +425,7 @@ def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     assert torch.bincount(model.buffer.labels, minlength=10)[8:].sum() == 7  # ⌊7 / 10⌋ = 0 of each past class
 
 
+@pytest.mark.slow
 def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     sgd = run(tmp_path / "sgd", "--n_epochs", "3", model="sgd")[0]["class_il"]
     summary, model, _ = run(tmp_path / "xder", "--buffer_size", "200", "--n_epochs", "3", model="xder")
@@ -431,6 +433,7 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     assert model.buffer.logits.shape == (200, 10) and uncapturable(model) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "tasks"), [([], 3), (RESNET, 2)], ids=["mlp", "resnet"])
 def test_resume_is_exact(network: list[str], tasks: int, tmp_path: Path) -> None:
     assert_exact_resume(XDer, tmp_path, *BUFFER, *network, tasks=tasks)
