@@ -180,10 +180,8 @@ def show(figures: Figures) -> None:
     for name in ESTIMATORS:
         found = figures[name]
         low, high = found["step_interval"]
-        goals = judged(name, found)
-        print(
-            f"  {name:13} step {found['step']:.4f} ({low:.4f}–{high:.4f}), all in {found['all_in']:.4f}; goal {goals}"
-        )
+        steps = f"step {found['step']:.4f} ({low:.4f}–{high:.4f}), all in {found['all_in']:.4f}"
+        print(f"  {name:13} {steps}; {judged(name, found)}")
         parts = {key: found[key] for key in ("stage_ms", "hooks_ms", "watching_ms") if key in found}
         print(f"  {'':13} end of a task {found['end_of_task_seconds']:.1f} s, "
               + ", ".join(f"{key[:-3]} {value:.2f} ms" for key, value in parts.items()))  # fmt: skip

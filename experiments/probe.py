@@ -19,6 +19,7 @@ from utils.errors import UserError
 from utils.evaluate import evaluate_loaders
 from utils.optimization import autocast
 from utils.parse import parse_args
+from utils.schedulers import task_steps
 from utils.signals import accept_signals
 from utils.state import pack
 
@@ -46,10 +47,11 @@ class Probe:
         begun = time.perf_counter()
         steps = self._train(LEAST_STEPS, LEAST_SECONDS)
         per_step = (time.perf_counter() - begun) / steps
-        in_task = args.n_iters if args.fitting_mode == "iters" else args.n_epochs * len(self.dataset.train_loader)
+        first, length = args.start_from or 0, len(self.dataset.train_loader)
+        steps_in_all = sum(task_steps(args, length, task) for task in range(first, first + n_tasks))
         per_test_set = self._timed(self._evaluate) / len(self.dataset.test_loaders)
         evaluations = n_tasks * (n_tasks + 1) / 2
-        seconds = n_tasks * (in_task * per_step + between) + evaluations * per_test_set
+        seconds = steps_in_all * per_step + n_tasks * between + evaluations * per_test_set
         return {"seconds": seconds, "bytes": 2 * self._checkpoint_bytes()}
 
     def _begin_task(self) -> None:

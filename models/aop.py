@@ -20,6 +20,7 @@ from models.utils.aop_projector import (
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, number
 from utils.errors import UsageError
+from utils.schedulers import task_steps
 
 
 class Aop(ContinualModel):
@@ -107,5 +108,4 @@ class Aop(ContinualModel):
         args = self.args
         if args.task_free:
             return self.task_iteration % args.aop_horizon / args.aop_horizon
-        steps = args.n_iters if args.fitting_mode == "iters" else args.n_epochs * len(self.dataset.train_loader)
-        return self.task_iteration / steps
+        return self.task_iteration / task_steps(args, len(self.dataset.train_loader), self.current_task)

@@ -15,6 +15,7 @@ from models.utils.rehearsal import add_stored_weights, make_buffer, to_input, tr
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.augmentations import to_device
 from utils.modes import network_mode
+from utils.schedulers import task_epochs
 
 CHUNK = 256  # images per forward pass at the end of a task
 MOST_STRETCHES = 20  # task-free: then two become one
@@ -112,7 +113,7 @@ class Gcr(ContinualModel):
         return {name: term.detach() for name, term in terms.items()}
 
     def _wanted(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        if self.args.n_epochs > 1 or self.args.fitting_mode == "iters":
+        if task_epochs(self.args, self.current_task) > 1 or self.args.fitting_mode == "iters":
             return outputs.argmax(1) == labels
         return torch.ones_like(labels, dtype=torch.bool)
 
@@ -165,7 +166,7 @@ class Gcr(ContinualModel):
 
     def end_task(self, dataset: Any) -> None:
         # A task that another run has trained (`--start_from`) counts as if it had been trained here.
-        elsewhere = self.args.n_epochs * len(training_set(dataset))
+        elsewhere = task_epochs(self.args, self.current_task) * len(training_set(dataset))
         self._end_block(int(self.candidates.taken) if self.candidates.num_seen_examples else elsewhere)
 
     def _end_stretch(self) -> None:

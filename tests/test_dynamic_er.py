@@ -7,6 +7,7 @@ import json
 import math
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from models.dynamic_er import DynamicEr
 from models.utils.expandable_net import ExpandableNet, align_new_classes
 from utils.errors import UsageError, UserError
 from utils.parse import parse_args
+from utils.schedulers import get_scheduler
 from utils.state import uncapturable
 
 pytestmark = pytest.mark.numeric
@@ -373,9 +375,20 @@ def test_presets(dataset: str, buffer_size: int) -> None:
         args = parse_args([*flags, "--model_config", section])
         assert (args.lr, args.optim_mom, args.optim_wd, args.optim_wd_later) == (0.1, 0.9, 5e-4, later)
         assert args.batch_size == batch_size
-        assert args.n_epochs == (100 if dataset == "seq-tinyimg" else 50)
-    args = parse_args([*flags, "--model_config", "best"])
-    assert (args.lr_scheduler, args.lr_milestones) == ("multisteplr", [0.47, 0.71, 0.88])
+        dataset_epochs = 100 if dataset == "seq-tinyimg" else 50
+        assert (args.n_epochs, args.n_epochs_first) == ((170, 200) if section == "best" else (dataset_epochs, None))
+    best = [*flags, "--model_config", "best"]
+    args = parse_args(best)
+    decays = []
+    for task in range(2):
+        model = SimpleNamespace(opt=torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), current_task=task)
+        scheduler: Any = get_scheduler(model, args, reload_optim=False, steps_per_epoch=7)
+        decays.append(sorted(scheduler.milestones))
+    assert decays == [[60, 120, 170], [80, 120, 150]]
+    args = parse_args([*best, "--n_epochs", "10"])  # for every task
+    assert (args.n_epochs, args.n_epochs_first, args.lr_milestones_first) == (10, None, [0.3, 0.6, 0.85])
+    args = parse_args([*best, "--n_epochs=10", "--n_epochs_first", "20", "--lr_milestones", "5"])
+    assert (args.n_epochs, args.n_epochs_first, args.lr_milestones_first) == (10, 20, None)
 
 
 @pytest.mark.parametrize(

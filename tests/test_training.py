@@ -99,6 +99,18 @@ def test_learning_rate_schedule_restarts_at_each_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.numeric
+@pytest.mark.parametrize("task_free", [[], ["--task_free", "1", "--task_free_lr_restart", "1"]], ids=["cil", "free"])
+def test_the_first_task_may_have_epochs_and_milestones_of_its_own(task_free: list[str], tmp_path: Path) -> None:
+    schedule = ["--lr_scheduler", "multisteplr", "--lr_milestones", "1", "--lr_milestones_first", "0.5", "3"]
+    flags = ["--n_epochs", "2", "--n_epochs_first", "4", *schedule, "--stop_after", "2", *task_free]
+    summary, _, directory = run(tmp_path, *flags, model="sgd")
+    rates = [(e["task"], e["lr"]) for e in events(directory) if e["event"] == "train"]
+    first, later = [0.1] * 18 + [0.01] * 9 + [0.001] * 9, [0.1] * 9 + [0.01] * 9
+    assert rates == [(1, pytest.approx(first)), (2, pytest.approx(later))]
+    assert summary["steps"] == (4 + 2) * 9
+
+
+@pytest.mark.numeric
 def test_milestones_below_one_are_shares_of_the_task(tmp_path: Path) -> None:
     schedule = ["--lr_scheduler", "multisteplr", "--scheduler_mode", "iter", "--lr_milestones", "0.5", "0.9"]
     _, _, directory = run(tmp_path, "--fitting_mode", "iters", "--n_iters", "10", *schedule, model="sgd")

@@ -338,6 +338,7 @@ def _fitting(add: Add) -> None:
         help="what ends a task's training: --n_epochs or --n_iters",
     )
     add("--n_epochs", type=number(int, 0), required=True, help="epochs per task; 0 skips training")
+    add("--n_epochs_first", type=number(int, 1), help="epochs of the first task; --n_epochs by default")
     add("--n_iters", type=number(int, 1), help="steps per task with --fitting_mode iters")
     add(
         "--validation",
@@ -379,6 +380,13 @@ def _optimizer(add: Add) -> None:
         default=[],
         metavar="N",
         help="multisteplr: when to decay, in units of --scheduler_mode; a number below 1 is a share of the task",
+    )
+    add(
+        "--lr_milestones_first",
+        type=milestone,
+        nargs="*",
+        metavar="N",
+        help="multisteplr: when to decay in the first task; --lr_milestones by default",
     )
     add("--sched_multistep_lr_gamma", type=number(float, above=0), default=0.1, help="multisteplr: factor")
 

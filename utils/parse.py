@@ -69,6 +69,7 @@ def parse_args(argv: list[str] | None = None) -> Namespace:
     if chosen.help:
         parser.print_help()
         raise SystemExit(0)
+    _forget_first(parser, argv)
     args = parser.parse_strictly(argv)
     args.model, args.dataset, args.backbone = chosen.model, chosen.dataset, chosen.backbone
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
@@ -303,6 +304,14 @@ def _apply(parser: ArgumentParser, layer: Layer) -> None:
             raise UsageError(f"{layer.source}: {key}: {error}") from None
         if value is not None:
             action.required = False
+
+
+def _forget_first(parser: ArgumentParser, argv: list[str]) -> None:
+    """`--n_epochs 5` is for all tasks, whatever a YAML says about the first; likewise `--lr_milestones`."""
+    given, actions = {token.partition("=")[0] for token in argv}, parser.actions_by_dest()
+    for flag in ("n_epochs", "lr_milestones"):
+        if f"--{flag}" in given:
+            actions[f"{flag}_first"].default = None
 
 
 def _coerce(action: argparse.Action, value: Any) -> Any:

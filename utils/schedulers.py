@@ -14,9 +14,12 @@ from utils.conf import warn_once
 
 
 def get_scheduler(
-    model: Any, args: Namespace, reload_optim: bool = True, *, steps_per_epoch: int = 1
+    model: Any, args: Namespace, reload_optim: bool = True, *, steps_per_epoch: int = 1, task: int | None = None
 ) -> LRScheduler | None:
-    """The schedule of `--lr_scheduler`, or None; with `reload_optim` for a new optimizer, else for the one there is."""
+    """The schedule of `--lr_scheduler`, or None; with `reload_optim` for a new optimizer, else for the one there is.
+
+    `task`, from 0, is by default the one that the model believes to be in.
+    """
     if args.lr_scheduler is None:
         return None
     if not hasattr(model, "opt"):  # Mammoth's joint training passes its network
@@ -26,18 +29,29 @@ def get_scheduler(
         model.opt = model.get_optimizer()
     if model.opt is None:
         return None
-    length = task_length(args, steps_per_epoch)
+    task = model.current_task if task is None else task
+    length = task_length(args, steps_per_epoch, task)
     if args.lr_scheduler == "multisteplr":
-        milestones = [m if m >= 1 else max(1, round(m * length)) for m in args.lr_milestones]
+        given = (args.lr_milestones_first if task == 0 else None) or args.lr_milestones
+        milestones = [m if m >= 1 else max(1, round(m * length)) for m in given]
         return MultiStepLR(model.opt, milestones=milestones, gamma=args.sched_multistep_lr_gamma)
     if args.lr_scheduler == "cosine":
         return CosineAnnealingLR(model.opt, T_max=length)
     raise ValueError(f"unknown lr_scheduler {args.lr_scheduler!r}")
 
 
-def task_length(args: Namespace, steps_per_epoch: int) -> int:
+def task_epochs(args: Namespace, task: int) -> int:
+    """Epochs of a task, which is counted from 0."""
+    return (args.n_epochs_first if task == 0 else None) or args.n_epochs
+
+
+def task_steps(args: Namespace, steps_per_epoch: int, task: int) -> int:
+    return args.n_iters if args.fitting_mode == "iters" else task_epochs(args, task) * steps_per_epoch
+
+
+def task_length(args: Namespace, steps_per_epoch: int, task: int) -> int:
     """How long a task is trained, in what `--scheduler_mode` counts."""
-    steps = args.n_iters if args.fitting_mode == "iters" else args.n_epochs * steps_per_epoch
+    steps = task_steps(args, steps_per_epoch, task)
     return max(1, steps if args.scheduler_mode == "iter" else math.ceil(steps / max(steps_per_epoch, 1)))
 
 
@@ -52,12 +66,14 @@ class TaskSchedule:
         self._own: LRScheduler | None = None
         self._custom_at: int | None = None
 
-    def begin(self, steps_per_epoch: int) -> None:
+    def begin(self, steps_per_epoch: int, task: int) -> None:
         custom = getattr(self.model, "custom_scheduler", None)
         self._custom_at = getattr(custom, "last_epoch", None)
         self._own = None
         if custom is None:
-            self._own = get_scheduler(self.model, self.args, reload_optim=False, steps_per_epoch=steps_per_epoch)
+            self._own = get_scheduler(
+                self.model, self.args, reload_optim=False, steps_per_epoch=steps_per_epoch, task=task
+            )
         if self._own is not None:  # torch would warn if no step is made before the schedule's first
             self.model.opt._opt_called = True  # a resumed run has made some, and a model may train in its hooks alone
 

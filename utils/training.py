@@ -38,7 +38,7 @@ from utils.results import environment, write_json, write_summary
 from utils.rng_state import global_rng_state, set_global_rng_state
 from utils.run_config import DERIVED, NEUTRAL, ONCE, model_name
 from utils.run_directory import RunDirectory
-from utils.schedulers import TaskSchedule
+from utils.schedulers import TaskSchedule, task_epochs, task_steps
 from utils.signals import StopSignals
 from utils.state import pack, unpack
 from utils.status import Progress, say
@@ -256,7 +256,7 @@ class Trainer:
         if self.args.task_free:  # the optimizer lives on: only its learning rate goes back
             for group in self.model.opt.param_groups:
                 group["lr"] = self.args.lr
-        self.schedule.begin(self._steps_per_epoch())
+        self.schedule.begin(self._steps_per_epoch(), self.position.task)
 
     # -- epochs and steps ----------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Trainer:
                 f"--drop_last 1 with --batch_size {self.args.batch_size} leaves no batch of the {images} images of "
                 f"task {position.task + 1}; use a smaller --batch_size"
             )
-        epochs = None if self.args.fitting_mode == "iters" else self.args.n_epochs
+        epochs = None if self.args.fitting_mode == "iters" else task_epochs(self.args, position.task)
         with Progress(
             position.task,
             self.dataset.N_TASKS,
@@ -296,9 +296,7 @@ class Trainer:
                 self._epoch(bar, total)
 
     def _steps_in_task(self) -> int:
-        if self.args.fitting_mode == "iters":
-            return self.args.n_iters
-        return self.args.n_epochs * self._steps_per_epoch()
+        return task_steps(self.args, self._steps_per_epoch(), self.position.task)
 
     def _steps_after_task(self) -> int:
         """Of all later tasks, by their images; a dataset that makes its own loaders is taken to have tasks of a size.
@@ -306,7 +304,7 @@ class Trainer:
         later = range(self.position.task + 1, self.end)
         images = self.dataset.images_per_task()
         if images is None or self.args.fitting_mode == "iters":
-            return len(later) * self._steps_in_task()
+            return sum(task_steps(self.args, self._steps_per_epoch(), task) for task in later)
         size, drop_last = self.args.batch_size, self.args.drop_last
         epochs = [images[task] // size if drop_last else -(-images[task] // size) for task in later]
         return self.args.n_epochs * sum(map(self._limited, epochs))
@@ -589,7 +587,7 @@ class Trainer:
     def _restore_method(self, state: dict[str, Any]) -> None:
         """The inverse of `_method_state`. Random generators come last: building the rest may draw from them."""
         if state["schedule"]["own"] is not None:
-            self.schedule.begin(self._steps_per_epoch())
+            self.schedule.begin(self._steps_per_epoch(), self.position.task)
         vars(self.args).update(_flags_of_methods(state["flags"]))
         unpack(self.model, state["model"], self._belongings())
         self.schedule.load_state_dict(state["schedule"])
