@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist lo
 .PHONY: demo check test test-numeric coverage lint types traces traces-against clean
 
 demo: .venv/installed
-	$(BIN)/python -m utils.demo
+	$(BIN)/python -m experiments.demo
 
 check: lint types
 	$(PYTEST) -m "not slow and not browser and not slurm"

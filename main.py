@@ -11,9 +11,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from utils.command_line import one_line_failures, open_standard_streams
-from utils.known_command import finished_run
-from utils.parse import parse_args
+from utils.cli.console import one_line_failures, open_standard_streams
+from utils.cli.known_command import finished_run
+from utils.cli.parse import parse_args
 from utils.status import say
 
 __all__ = ["initialize", "main", "parse_args"]
@@ -32,10 +32,10 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
         set_random_seed,
         use_deterministic_kernels,
     )
-    from utils.files import require_writable
-    from utils.optimization import optimise
-    from utils.results import git_commit
-    from utils.run_config import freeze
+    from utils.resume.files import require_writable
+    from utils.run.identity import freeze
+    from utils.run.precision import optimise
+    from utils.run.results import git_commit
 
     args.device = get_device(args.device)
     args.conf_git_hash = git_commit()  # for models that read it
@@ -64,13 +64,13 @@ def run(argv: list[str] | None = None) -> None:
         return
     args = parse_args(argv)
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
-    from utils.run_directory import RunDirectory
+    from utils.run.directory import RunDirectory
 
     directory = RunDirectory(args)
     if not args.overwrite and directory.finished() is not None:
         show_finished(directory.path)
         return
-    from utils.results import final_report
+    from utils.run.results import final_report
     from utils.training import train
 
     built = initialize(args)
@@ -80,7 +80,7 @@ def run(argv: list[str] | None = None) -> None:
 
 
 def show_finished(directory: Path) -> None:
-    from utils.results import final_report
+    from utils.run.results import final_report
 
     say(final_report(directory))
     say(f"This run is finished ({directory}). --overwrite 1 runs it again, another --seed makes a new one.")

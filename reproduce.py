@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiments.cells import Expansion, conditions, expand
 from experiments.grid import Grid, parse_seeds, read_grid, selection
-from experiments.records import read_json
-from experiments.sbatch import add_flags, check_flags
+from experiments.results.records import read_json
+from experiments.running.slurm.sbatch import add_flags, check_flags
 from experiments.tables import entry, load_table, profile_names, table_names
 from utils.args import ArgumentParser, number
-from utils.command_line import one_line_failures, open_standard_streams
+from utils.cli.console import one_line_failures, open_standard_streams
+from utils.cli.registry import ROOT
 from utils.errors import UsageError
-from utils.files import atomic_write_text, results_flag
-from utils.registry import ROOT
+from utils.resume.files import atomic_write_text, results_flag
 from utils.status import say
 
 WATCH_SECONDS = 5
@@ -151,7 +151,7 @@ def _recall(args: Namespace) -> None:
 
 
 def _devices(given: str | None) -> list[str]:
-    from experiments.engine import available_devices
+    from experiments.running.engine import available_devices
     from utils.conf import get_device
 
     if given is None:
@@ -168,9 +168,9 @@ def show_list(args: Namespace) -> int:
 
 
 def show_plan(args: Namespace) -> int:
-    from experiments.engine import start_fork_server, threads_per_process
-    from experiments.estimates import Estimates
-    from experiments.plan import plan, unfinished
+    from experiments.running.engine import start_fork_server, threads_per_process
+    from experiments.running.estimates import Estimates
+    from experiments.running.plan import plan, unfinished
 
     expansions, devices = selected(args), _devices(args.devices)
     cells = [cell for expansion in expansions for cell in expansion.cells]
@@ -185,10 +185,10 @@ def show_plan(args: Namespace) -> int:
 
 
 def run(args: Namespace) -> int:
-    from experiments.cell_files import log_file
-    from experiments.engine import Engine
-    from experiments.slurm import require_slurm, submit
-    from experiments.wandb_labels import labelled
+    from experiments.running.cell_files import log_file
+    from experiments.running.engine import Engine
+    from experiments.running.slurm.engine import require_slurm, submit
+    from experiments.running.wandb_labels import labelled
 
     check_flags(args)
     if args.engine == "slurm":
@@ -213,7 +213,7 @@ def run(args: Namespace) -> int:
 
 
 def show_status(args: Namespace) -> int:
-    from experiments.status import status
+    from experiments.running.status import status
 
     _recall(args)
     expansions = selected(args)
@@ -225,7 +225,7 @@ def show_status(args: Namespace) -> int:
 
 def _watch(expansions: list[Expansion]) -> int:
     """Until nothing is left but what is done and what failed, which only another `run` tries again."""
-    from experiments.status import FAILED, UNFINISHED, describe, statuses
+    from experiments.running.status import FAILED, UNFINISHED, describe, statuses
 
     while True:
         found, note = statuses(expansions)
@@ -238,8 +238,8 @@ def _watch(expansions: list[Expansion]) -> int:
 
 def show_table(args: Namespace) -> int:
     from experiments.grid import parse_metrics
-    from experiments.markdown import markdown
-    from experiments.results import read_results, write_results
+    from experiments.report.markdown import markdown
+    from experiments.results.collect import read_results, write_results
 
     expansions = selected(args)
     if args.metrics:
@@ -254,8 +254,8 @@ def show_table(args: Namespace) -> int:
 
 def make_report(args: Namespace) -> int:
     from experiments.report.write import write_report
-    from experiments.results import read_results
-    from experiments.stored import read_stored
+    from experiments.results.collect import read_results
+    from experiments.results.stored import read_stored
 
     if args.stored and any(getattr(args, name) for name in CHOICE):
         raise UsageError("--from is about all that is in the file; leave out tables and what narrows them down")

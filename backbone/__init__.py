@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import utils.registry as registry
+import utils.cli.registry as registry
 
 # Filled by the decorator when a module is imported; names of files not yet imported come from `registry.scan`.
 REGISTERED_BACKBONES: dict[str, Callable[..., Any]] = {}

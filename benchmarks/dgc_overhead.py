@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from second_task import BATCH, FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, nbytes, ratio, timed
 
-from utils.results import environment, write_json
+from utils.run.results import environment, write_json
 
 WARM_UP, ROUNDS, STAGE_ROUNDS, WATCH_ROUNDS = 5, 100, 10, 300
 ESTIMATORS = {

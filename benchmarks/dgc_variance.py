@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from main import initialize
 from models.utils.dgc_estimators import gradient
-from utils.parse import parse_args
-from utils.results import environment, write_json
+from utils.cli.parse import parse_args
+from utils.run.results import environment, write_json
 
 DRAWS, STAGE = 200, 40
 ALPHAS = (0.5, 1.0)

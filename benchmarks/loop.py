@@ -23,11 +23,11 @@ import torch
 from torch.nn.utils import get_total_norm
 
 from main import initialize
-from utils.checkpoint_store import NEWEST
-from utils.parse import parse_args
-from utils.results import environment, write_json
-from utils.run_directory import RunDirectory
-from utils.signals import StopSignals
+from utils.cli.parse import parse_args
+from utils.resume.signals import StopSignals
+from utils.resume.store import NEWEST
+from utils.run.directory import RunDirectory
+from utils.run.results import environment, write_json
 from utils.status import Progress
 from utils.training import Trainer
 

@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from datasets.utils.image_set import ImageSet  # noqa: E402
 from datasets.utils.loader import TaskLoader  # noqa: E402
 from utils.augmentations import BatchTransform  # noqa: E402
-from utils.results import environment, write_json  # noqa: E402
+from utils.run.results import environment, write_json  # noqa: E402
 
 IMAGES, BATCH, SIZE = 5000, 32, (32, 32)  # one task of S-CIFAR100
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)

@@ -24,9 +24,9 @@ import torch
 from backbone import get_backbone
 from datasets.seq_cifar100 import SequentialCIFAR100
 from models import get_model
+from utils.cli.parse import parse_args
 from utils.conf import get_device, set_random_seed
-from utils.optimization import optimise
-from utils.parse import parse_args
+from utils.run.precision import optimise
 
 TASK_IMAGES, EPOCHS, BATCH = 5000, 50, 32
 STEPS = EPOCHS * -(-TASK_IMAGES // BATCH)  # of a task

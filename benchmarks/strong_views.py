@@ -30,7 +30,7 @@ from torchvision.transforms import v2
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from utils.augmentations import to_uint8
-from utils.results import environment, write_json
+from utils.run.results import environment, write_json
 from utils.strong_views import StrongViews
 
 SIZE, BATCHES = (32, 32), (64, 128)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import utils.registry as registry
+import utils.cli.registry as registry
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
-from utils.yaml_io import read_yaml
 
 if TYPE_CHECKING:
     from datasets.utils.continual_dataset import ContinualDataset
@@ -113,7 +113,7 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
 
 def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], file: str) -> type[ContinualDataset]:
     """A class written for Mammoth, made fit for the training loop; there every key of the YAML is an attribute, too."""
-    from datasets.utils.own_loaders import OwnLoaders
+    from datasets.utils.foreign.own_loaders import OwnLoaders
     from datasets.utils.yaml_transforms import compose
 
     attributes = flags | fields

@@ -96,7 +96,7 @@ def expand(grid: Grid, places: list[str]) -> Expansion:
 
 
 def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str]) -> list[Cell]:
-    from utils.run_directory import RunDirectory
+    from utils.run.directory import RunDirectory
 
     cells = []
     for seed in grid.seeds:
@@ -109,15 +109,15 @@ def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str]) -> list[Ce
 @cache
 def _parsed(argv: tuple[str, ...]) -> Namespace:
     """Several tables have the same cells."""
-    from utils.parse import parse_args
+    from utils.cli.parse import parse_args
 
     return parse_args([*argv, "--seed=0"])
 
 
 def parsed_cell(row: str, column: str, seed: int, argv: tuple[str, ...]) -> Cell:
     """A cell by what it is told, wherever and whenever that is understood."""
-    from utils.parse import parse_args
-    from utils.run_directory import RunDirectory
+    from utils.cli.parse import parse_args
+    from utils.run.directory import RunDirectory
 
     args = parse_args(list(argv))
     return Cell(row, column, seed, argv, args, RunDirectory(args).path)

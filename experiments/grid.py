@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
-from utils.yaml_io import read_yaml
 
 Flags = dict[str, Any]
 KEYS = ("title", "flags", "columns", "rows", "seeds", "metrics")
@@ -134,7 +134,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def parse_metrics(value: Any) -> list[str]:
-    from experiments.records import METRICS
+    from experiments.results.records import METRICS
 
     if not isinstance(value, list) or not value:
         raise UsageError(f"metrics: {value!r} is not a list, such as [{', '.join(DEFAULT_METRICS)}]")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid import Grid, PaperValue, parse_grid
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
-from utils.yaml_io import read_yaml
 
 FOLDER = Path(__file__).resolve().parent
 INHERITED = ("flags", "columns", "rows", "methods", "changes")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import utils.registry as registry
+import utils.cli.registry as registry
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, UserError
-from utils.yaml_io import read_yaml
 
 if TYPE_CHECKING:
     from models.utils.continual_model import ContinualModel

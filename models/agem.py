@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models.utils.averaged_gem import AveragedGem
-from models.utils.rehearsal import training_set
+from models.utils.replay import training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.aop_projector import (
+from models.aop_utils.projector import (
     adaptive_a,
     full_precision,
     identity_root,
@@ -34,7 +34,7 @@ class Aop(ContinualModel):
     r is the batch mean of a linear layer's input; of a convolution, each patch on a grid of two pixels of the
     zero-padded batch-mean map. a falls in the course λ of a task: (10⁻⁵)^λ, in linear layers (mean(r)⁴ + var(r))^λ,
     where var divides by n − 1. The projected gradient is clipped. All rows enter Q in one update
-    (models/utils/aop_projector.py).
+    (models/aop_utils/projector.py).
 
     Ours, where the paper's networks leave it open (they have neither biases nor BatchNorm):
     - What has no projector, biases and BatchNorm's scales and shifts, stays as initialised: trained freely, it undoes

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from models.utils.rehearsal import (
+from models.utils.replay import (
     ReplayModel,
     add_replay_args,
     add_replay_weight,

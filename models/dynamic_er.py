@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.dynamic_er_utils.expandable_net import ExpandableNet, align_new_classes
 from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
-from models.utils.expandable_net import ExpandableNet, align_new_classes
 from models.utils.herding import append_exemplars, refill_by_herding
-from models.utils.rehearsal import make_buffer, to_input
+from models.utils.replay import make_buffer, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
 

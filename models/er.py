@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from models.utils.rehearsal import ReplayModel, add_replay_args, add_replay_weight, check_replay_args, join_replay
+from models.utils.replay import ReplayModel, add_replay_args, add_replay_weight, check_replay_args, join_replay
 from utils.args import ArgumentParser
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.gcr_utils.memory import CandidateReservoir, Examples, choose
+from models.gcr_utils.selection import logit_gradients, select
 from models.utils.continual_model import ContinualModel
-from models.utils.gcr_memory import CandidateReservoir, Examples, choose
-from models.utils.gcr_selection import logit_gradients, select
-from models.utils.rehearsal import add_stored_weights, make_buffer, to_input, training_set
+from models.utils.replay import add_stored_weights, make_buffer, to_input, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.augmentations import to_device
 from utils.modes import network_mode

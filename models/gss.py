@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.gss_utils.buffer import FIRST_SCORE, ScoredBuffer
+from models.gss_utils.gradients import gradient_products
 from models.utils.continual_model import ContinualModel
-from models.utils.gss_buffer import FIRST_SCORE, ScoredBuffer
-from models.utils.gss_gradients import gradient_products
-from models.utils.rehearsal import join_replay
+from models.utils.replay import join_replay
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import apply_transform
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.hal_utils.ring_memory import RingMemory
 from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import join_replay, make_buffer
-from models.utils.ring_memory import RingMemory
+from models.utils.replay import join_replay, make_buffer
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
 from models.utils.herding import append_exemplars, compute_features, refill_by_herding
-from models.utils.rehearsal import make_buffer, to_input
+from models.utils.replay import make_buffer, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
 from utils.errors import UsageError
 from utils.modes import network_mode

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from models.moca_utils.cosine_head import EPS, CosineHead, direction
 from models.utils.balanced_memory import require_own_classes
 from models.utils.continual_model import ContinualModel
-from models.utils.cosine_head import EPS, CosineHead, direction
-from models.utils.rehearsal import add_replay_args, check_replay_args, make_buffer, offer_task
+from models.utils.replay import add_replay_args, check_replay_args, make_buffer, offer_task
 from utils.args import ArgumentParser, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats

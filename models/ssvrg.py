@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
 from models.utils.dgc_estimators import Pass, Term, Vector, accumulate, mean_gradient
-from models.utils.rehearsal import make_buffer, offer_task, training_set
+from models.utils.replay import make_buffer, offer_task, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import apply_transform, to_device
 from utils.batch_norm import bn_track_stats

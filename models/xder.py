@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.utils.balanced_memory import draw_balanced, keep_first_of_each, require_own_classes
-from models.utils.rehearsal import ReplayModel, add_replay_weight, add_stored_weights, compute_logits
-from models.utils.xder_losses import future_constraint, graft, past_constraint
+from models.utils.replay import ReplayModel, add_replay_weight, add_stored_weights, compute_logits
+from models.xder_utils.losses import future_constraint, graft, past_constraint
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats

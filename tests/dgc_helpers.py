@@ -15,7 +15,7 @@ from backbone.ResNetBlock import ResNet
 from main import initialize
 from models.utils.dgc_estimators import Pass
 from models.utils.dgc_reference import Batch, Closed, Reference, Released, Sampled
-from utils.parse import parse_args
+from utils.cli.parse import parse_args
 
 # 7 steps a task: with m = 3 stages end inside tasks, and a partial one is left at their ends.
 STEPS = 7

@@ -23,7 +23,7 @@ from models.dgc_er import DgcEr
 from models.er import Er
 from utils.augmentations import to_unit_float
 from utils.buffer import Buffer
-from utils.parse import parse_args
+from utils.cli.parse import parse_args
 
 Array = NDArray[np.float64]
 Data = tuple[Array, Array]  # features and one-hot labels

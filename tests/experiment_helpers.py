@@ -13,15 +13,15 @@ import yaml
 from helpers import RESULT_FILES
 
 import reproduce
-from experiments.cell_files import log_file
 from experiments.cells import Cell, Expansion, expand
 from experiments.grid import read_grid
-from experiments.records import read_summary
+from experiments.results.records import read_summary
+from experiments.running.cell_files import log_file
 from main import initialize
+from utils.cli.parse import parse_args
 from utils.metrics import summarise
-from utils.parse import parse_args
-from utils.results import write_accuracy, write_json, write_summary
-from utils.run_directory import RunDirectory
+from utils.run.directory import RunDirectory
+from utils.run.results import write_accuracy, write_json, write_summary
 from utils.training import train
 
 DIGITS = {"dataset": "seq-digits", "n_epochs": 1, "buffer_size": 50}

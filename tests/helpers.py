@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from main import initialize
-from utils.parse import parse_args
+from utils.cli.parse import parse_args
 from utils.training import train
 
 ROOT = Path(__file__).resolve().parent.parent

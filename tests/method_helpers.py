@@ -11,7 +11,7 @@ from helpers import assert_same_run, run
 
 from main import initialize
 from utils.buffer import Buffer
-from utils.parse import parse_args
+from utils.cli.parse import parse_args
 
 # Dataset and buffer size of the columns of the paper's main table, for which there are presets.
 PAPER_COLUMNS = [

@@ -130,8 +130,8 @@ class PretendedGpu(TorchDispatchMode):
 
 def pretend() -> None:
     """Let torch and the project take it for a GPU. A checkpoint would look behind the pretence, so none is written."""
-    import utils.checkpoint_store
     import utils.conf
+    import utils.resume.store
     import utils.training
     from datasets.utils.image_set import ImageSet
     from models.utils.continual_model import ContinualModel
@@ -155,7 +155,7 @@ def pretend() -> None:
     replace(ImageSet, data=property(lambda self: self._data), targets=property(lambda self: self._targets))
     replace(utils.training.Trainer, _pack_model=lambda self: {})
     replace(utils.training, stored_bytes=lambda *_: 0)
-    replace(utils.checkpoint_store, save=lambda *_: None)
+    replace(utils.resume.store, save=lambda *_: None)
     observe = ContinualModel.meta_observe
 
     def watched(self: Any, *batch: Any, **extra: Any) -> Any:

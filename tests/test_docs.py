@@ -24,16 +24,16 @@ from PIL import Image
 import datasets
 import models
 import reproduce
-import utils.parse
-from experiments.stored import read_stored
+import utils.cli.parse
+from experiments import demo
+from experiments.results.stored import read_stored
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
-from utils import demo
-from utils.finished import read_accuracy
+from utils.cli.parse import parse_args
 from utils.metrics import summarise
-from utils.parse import parse_args
-from utils.results import final_table
-from utils.run_config import relevant_config
+from utils.run.finished import read_accuracy
+from utils.run.identity import relevant_config
+from utils.run.results import final_table
 from utils.training import train
 
 PAGES = {
@@ -156,7 +156,7 @@ def known_flags() -> set[str]:
     known = OTHER_FLAGS | reproduce.known_flags()
     for model in models.get_model_entries():
         for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
-            parser = utils.parse._build_parser(utils.parse._preselect(["--model", model, "--dataset", dataset]))
+            parser = utils.cli.parse._build_parser(utils.cli.parse._preselect(["--model", model, "--dataset", dataset]))
             known |= parser._option_string_actions.keys()
     return known
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
+
+from utils.loggers import Window
+from utils.run.wandb_logger import WandbLogger
 
 
 def keep_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +79,49 @@ def read_sessions(directory: Path) -> list[SimpleNamespace]:
                 session.exit_code = record.exit.exit_code
         sessions.append(session)
     return sessions
+
+
+def make_args(**changes: Any) -> Namespace:
+    fields = dict(nowand=0, wandb_project="dgc", wandb_entity="lab", wandb_name=None, model="er")
+    return Namespace(**fields | changes)
+
+
+def make_logger(directory: Path, args: Namespace) -> WandbLogger:
+    return WandbLogger(args, "ab12", {"lr": 0.1, "buffer_size": 500}, "seq-cifar10", ["tfcl", "grid"], directory)
+
+
+def window(first: int, last: int) -> Window:
+    return Window(0, 0, last, [{"loss": step / 10, "lr": 0.1} for step in range(first, last + 1)])
+
+
+class Stub:
+    """A wandb run; `broken` names the method that raises."""
+
+    url, starting_step = "https://wandb.test/run", 0
+
+    def __init__(self, broken: str | None, calls: list):
+        self.broken, self.calls, self.summary = broken, calls, self
+
+    def __getattr__(self, name: str) -> Any:
+        def method(*args: Any, **kwargs: Any) -> None:
+            self.calls.append((name, kwargs))
+            if name == self.broken:
+                raise RuntimeError("the server\nsaid no")
+
+        return method
+
+
+def install_stub(monkeypatch: pytest.MonkeyPatch, broken: str | None = None, starting_step: int = 0) -> list:
+    calls: list = []
+    run = Stub(broken, calls)
+    run.starting_step = starting_step
+
+    def init(**kwargs: Any) -> Stub:
+        run.__getattr__("init")(**kwargs)
+        return run
+
+    module: Any = ModuleType("wandb")
+    module.init, module.Image = init, lambda image: image
+    module.Settings = lambda **settings: settings
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return calls

@@ -1,4 +1,4 @@
-"""The flags: their groups, types, ranges and help texts. `utils.parse` merges them with the YAML defaults."""
+"""The flags: their groups, types, ranges and help texts. `utils.cli.parse` merges them with the YAML defaults."""
 
 from __future__ import annotations
 

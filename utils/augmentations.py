@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.mammoth_augmentations import (
+from utils.mammoth.augmentations import (
     cutmix_data,
     normalize,
     rand_bbox,

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Sampler
 
 from utils.augmentations import apply_transform, to_device, to_uint8, to_unit_float
 from utils.errors import UserError
-from utils.exemplars import fill_buffer, icarl_replay
-from utils.sample_selection import (
+from utils.mammoth.exemplars import fill_buffer, icarl_replay
+from utils.mammoth.sample_selection import (
     STRATEGIES,
     UNLIMITED,
     ABSSampling,
@@ -51,9 +51,9 @@ class Buffer:
 
     Slots are chosen on the host from `generator` (None: numpy's global one, draw by draw as in Mammoth), so the content
     is the same on every device, and neither reading nor writing waits for a GPU. Strategies other than the reservoir
-    (`utils.sample_selection`) do wait, for the labels, and go one by one. With `image_dtype=torch.uint8` images take
-    a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and
-    are handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
+    (`utils.mammoth.sample_selection`) do wait, for the labels, and go one by one. With `image_dtype=torch.uint8` images
+    take a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and are
+    handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
 
     `write_mask`, a bool tensor of no dimension, protects the content without waiting
     for the device: while it is False, `add_data` draws and counts but leaves the rows as they are. The run

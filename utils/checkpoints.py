@@ -1,6 +1,6 @@
 """Trained models to hand over to other runs, in Mammoth's format (`--savecheck`, `--loadcheck`).
 
-Like the checkpoints of a run (`utils.checkpoint_store`) they are read with `weights_only=True` only.
+Like the checkpoints of a run (`utils.resume.store`) they are read with `weights_only=True` only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from utils.checkpoint_store import archive_damage, compact, reason_of, write_archive
 from utils.errors import UserError
-from utils.files import atomic_write
+from utils.resume.files import atomic_write
+from utils.resume.store import archive_damage, compact, reason_of, write_archive
 
 # Flags that belong to the run and the machine that wrote a file; a run that starts from it must not inherit them.
 NOT_INHERITED = {"savecheck", "loadcheck", "start_from", "stop_after", "ckpt_name", "resume", "overwrite"}
@@ -47,9 +47,9 @@ def save_mammoth_checkpoint(
 ) -> Path | None:
     """Write the trained model for others to start from (`--loadcheck`): weights, buffer, flags and results.
 
-    Beside these, which are Mammoth's, `state` may hold what the same run's next task needs (`utils.hand_over`). With
-    `--savecheck last` only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing was
-    due.
+    Beside these, which are Mammoth's, `state` may hold what the same run's next task needs (`utils.run.hand_over`).
+    With `--savecheck last` only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing
+    was due.
     """
     last = task + 1 >= end_task
     if checkpoint_name is None:

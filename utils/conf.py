@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from utils.cli.registry import ROOT
 from utils.errors import UsageError
-from utils.registry import ROOT
 
 _device: torch.device | None = None
 _folders: dict[str, str] = {}

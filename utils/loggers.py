@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from utils.errors import START_AGAIN, UserError
-from utils.files import fsync_directory, is_file_of, one_line_errors
+from utils.resume.files import fsync_directory, is_file_of, one_line_errors
 
 WINDOW = 50  # training steps per line: one device-to-host transfer each
 COUNTERS = ("task", "epoch", "step", "global_step")

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from utils.timing import duration
+from utils.run.timing import duration
 
 REDRAW_SECONDS = 0.2
 RUN_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{rate_fmt}{postfix}]"

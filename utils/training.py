@@ -19,31 +19,31 @@ from weakref import ref
 import numpy as np
 import torch
 
-from utils import checkpoint_store
-from utils.accuracies import Accuracies
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
 from utils.conf import warn_once
-from utils.diagnostics import Diagnostics
 from utils.errors import START_AGAIN, UserError
 from utils.evaluate import Evaluation, evaluate_loaders
-from utils.finished import DamagedRun, read_environment
-from utils.guard import NonFiniteGuard
-from utils.hand_over import continued_state, load_weights
 from utils.loggers import MetricsLog, mean_accuracy_line
-from utils.memory import stored_bytes
-from utils.optimization import autocast
-from utils.pace import FirstSteps, opening_lines
-from utils.processor import as_begun
-from utils.results import environment, write_json, write_summary
-from utils.rng_state import global_rng_state, set_global_rng_state
-from utils.run_config import DERIVED, NEUTRAL, ONCE, model_name
-from utils.run_directory import RunDirectory
+from utils.resume import store
+from utils.resume.guard import NonFiniteGuard
+from utils.resume.rng import global_rng_state, set_global_rng_state
+from utils.resume.signals import StopSignals
+from utils.resume.state import pack, unpack
+from utils.run.accuracies import Accuracies
+from utils.run.diagnostics import Diagnostics
+from utils.run.directory import RunDirectory
+from utils.run.finished import DamagedRun, read_environment
+from utils.run.hand_over import continued_state, load_weights
+from utils.run.identity import DERIVED, NEUTRAL, ONCE, model_name
+from utils.run.memory import stored_bytes
+from utils.run.pace import FirstSteps, opening_lines
+from utils.run.precision import autocast
+from utils.run.processor import as_begun
+from utils.run.results import environment, write_json, write_summary
+from utils.run.timing import Timing
+from utils.run.wandb_logger import WandbLogger
 from utils.schedulers import TaskSchedule, task_epochs, task_steps
-from utils.signals import StopSignals
-from utils.state import pack, unpack
 from utils.status import Progress, say
-from utils.timing import Timing
-from utils.wandb_logger import WandbLogger
 
 GUARD_EVERY = 50  # steps between looks at the guard's flag on a GPU
 PLAIN = (type(None), bool, int, float, str, list)
@@ -142,7 +142,7 @@ class Trainer:
     # -- the run -----------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        state = checkpoint_store.load(self.run_directory.path)
+        state = store.load(self.run_directory.path)
         if state is None:
             return self._run(None)
         with as_begun(self.run_directory.path, environment()):
@@ -155,7 +155,7 @@ class Trainer:
                     f"cannot resume {self.run_directory.path}: another version of this code wrote its checkpoint "
                     f"(it lacks {', '.join(sorted(missing))}); {START_AGAIN}"
                 )
-            with checkpoint_store.misfits_explained(f"the checkpoint in {self.run_directory.path}"):
+            with store.misfits_explained(f"the checkpoint in {self.run_directory.path}"):
                 self._restore(state)
             self._restore_environment()
             say(f"Resuming {self.run_directory.path} at {self.position}")
@@ -196,7 +196,7 @@ class Trainer:
         state = continued_state(args.loadcheck, self.position.task, config, training=not args.inference_only)
         if state is not None:
             loaders = self._data_so_far()
-            with checkpoint_store.misfits_explained(args.loadcheck):
+            with store.misfits_explained(args.loadcheck):
                 self._restore_method(state)
             del loaders
         else:
@@ -500,7 +500,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         self.guard.check()  # a step that was masked on the device must stop the run, not be saved as its state
         start = time.monotonic()
-        checkpoint_store.save(self.run_directory.path, self._state())
+        store.save(self.run_directory.path, self._state())
         self._schedule_checkpoint()
         now = time.monotonic()
         self._task_checkpoint_at = now + (now - start) / CHECKPOINT_SHARE

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from datasets.transforms.denormalization import DeNormalize
+from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from datasets.utils.held_out import draw_held_out
 from datasets.utils.image_set import ImageSet
 from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from datasets.utils.loader import TaskLoader
-from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from utils.augmentations import BatchTransform
 from utils.errors import UsageError, UserError
 from utils.evaluate import evaluate
@@ -48,8 +48,8 @@ class _Splits(NamedTuple):
 class ContinualDataset:
     """Base of all datasets. A subclass declares the attributes below, gives defaults, and implements `load_split`.
 
-    Or, if it was written for Mammoth, `get_data_loaders`; `datasets.utils.own_loaders` then stands in for what is made
-    of `load_split` here.
+    Or, if it was written for Mammoth, `get_data_loaders`; `datasets.utils.foreign.own_loaders` then stands in for what
+    is made of `load_split` here.
 
     Labels are consecutive: task t has the classes `get_offsets(t)`. With a class order (`--permute_classes`,
     `--custom_class_order`) new_label = class_order[original_label]. With `--joint` there is one task with all

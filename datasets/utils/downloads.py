@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from utils.errors import UserError
-from utils.files import atomic_write, one_line_errors
+from utils.resume.files import atomic_write, one_line_errors
 
 CONNECT_SECONDS = 1.5  # to look up a server's name and reach it: a machine without a network should say so soon
 STALL_SECONDS = 10  # without a byte from a server that was reached

@@ -22,7 +22,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from utils.errors import UserError
-from utils.files import atomic_write
+from utils.resume.files import atomic_write
 
 STAMP_BYTES = 32 + 4  # SHA-256 and CRC-32
 CHUNK = 256  # files per job of the thread pool

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.array_tensor import ArrayTensor
 from utils.augmentations import apply_transform, is_batched, to_device, to_unit_float
-from utils.state import saved_by_attributes
+from utils.resume.array_tensor import ArrayTensor
+from utils.resume.state import saved_by_attributes
 
 
 @saved_by_attributes

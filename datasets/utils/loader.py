@@ -11,7 +11,7 @@ from torch import Tensor
 from datasets.utils.image_set import ImageSet, transform_bytes
 from utils.augmentations import BatchTransform, to_device, to_unit_float
 from utils.conf import warn_once
-from utils.state import saved_by_attributes
+from utils.resume.state import saved_by_attributes
 
 
 @saved_by_attributes

@@ -22,9 +22,9 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from utils.finished import read_accuracy
-from utils.heatmap import accuracy_heatmap
 from utils.metrics import summarise
+from utils.run.finished import read_accuracy
+from utils.run.heatmap import accuracy_heatmap
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "demo"

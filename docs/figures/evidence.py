@@ -12,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.markdown import number_parts
-from experiments.records import Record
 from experiments.report.aggregate import records_of
-from experiments.results import UNDEFINED, Results
-from experiments.statistics import Difference, Summary
-from experiments.stored import read_stored
+from experiments.report.markdown import number_parts
+from experiments.results.collect import UNDEFINED, Results
+from experiments.results.records import Record
+from experiments.results.statistics import Difference, Summary
+from experiments.results.stored import read_stored
 
 DOCS = Path(__file__).resolve().parents[1]
 RESULTS = DOCS / "results"

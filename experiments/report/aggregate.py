@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.curves import MEASURED
-from experiments.records import METRICS, Record
-from experiments.results import Results
-from experiments.statistics import Summary, summarise
+from experiments.results.collect import Results
+from experiments.results.curves import MEASURED
+from experiments.results.records import METRICS, Record
+from experiments.results.statistics import Summary, summarise
 
 Values = list[float | None]
 

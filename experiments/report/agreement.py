@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from experiments.grid import Grid, PaperValue
-from experiments.statistics import Summary
+from experiments.results.statistics import Summary
 
 PAPER_PROFILE = "paper"
 ERRORS = 2  # this many standard errors of a difference are taken for chance

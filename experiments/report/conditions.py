@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.records import Record
-from experiments.results import Results
+from experiments.results.collect import Results
+from experiments.results.records import Record
 
 VERSIONS = ("python", "torch", "torchvision", "numpy", "cuda")
 COMMIT_LENGTH = 12

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.report.aggregate import Cell
 from experiments.report.frame import Words, frame
 from experiments.report.styles import Style
-from experiments.statistics import Summary
+from experiments.results.statistics import Summary
 
 PER_ROW = 3
 SIZE = (3.4, 2.6)  # of a panel, in inches
@@ -269,7 +269,7 @@ def matrices(panels: dict[str, dict[str, Cell]], words: Words) -> Any:
     """All matrices are meshes in one pair of axes: hundreds of axes would take minutes."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    from utils.heatmap import COLOURS
+    from utils.run.heatmap import COLOURS
 
     rows = list(dict.fromkeys(row for cells in panels.values() for row, cell in cells.items() if cell.matrix))
     tasks = max(len(cell.matrix) for cells in panels.values() for cell in cells.values())

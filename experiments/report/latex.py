@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from experiments.markdown import PAIRS, difference_text, number_parts, pairs
 from experiments.report.layout import Column, columns, groups, heading, slug
-from experiments.results import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
+from experiments.report.markdown import PAIRS, difference_text, number_parts, pairs
+from experiments.results.collect import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 
 SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.records import Record
 from experiments.report.aggregate import Cell, Values, aggregated, records_of
 from experiments.report.layout import columns, heading, slug
 from experiments.report.styles import Style
-from experiments.results import Results
-from experiments.statistics import Summary
-from utils.heatmap import COLOURS
+from experiments.results.collect import Results
+from experiments.results.records import Record
+from experiments.results.statistics import Summary
+from utils.run.heatmap import COLOURS
 
 DIGITS = 5  # significant ones
 Data = dict[str, Any]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.grid import PaperValue
-from experiments.markdown import PAIRS, difference_text, missing, number_parts, pairs
 from experiments.report.agreement import LEGEND, agreement, at_paper_scale
 from experiments.report.layout import Column, columns, groups
-from experiments.results import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
-from experiments.statistics import Difference, Summary
+from experiments.report.markdown import PAIRS, difference_text, missing, number_parts, pairs
+from experiments.results.collect import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
+from experiments.results.statistics import Difference, Summary
 
 # From what may still come to what never will.
 GAP_CLASSES = {MISSING: "missing", NOT_AVAILABLE: "missing", UNDEFINED: "undefined", ABSENT: "absent"}

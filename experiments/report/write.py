@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.markdown import markdown, table, text
 from experiments.report.agreement import at_paper_scale
 from experiments.report.conditions import conditions
 from experiments.report.figures import FOLDER, remove_figures, shown_figures, write_figures
 from experiments.report.latex import document, latex
 from experiments.report.layout import slug
+from experiments.report.markdown import markdown, table, text
 from experiments.report.page import page
 from experiments.report.styles import styles
-from experiments.results import Results, write_results
-from utils.files import atomic_write_text
+from experiments.results.collect import Results, write_results
+from utils.resume.files import atomic_write_text
 
 ORIENTATION = "The scale is not the paper's: its numbers stand beside ours for orientation only."
 

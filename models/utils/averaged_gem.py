@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.utils.agem_projection import project_gradients
 from models.utils.continual_model import ContinualModel
-from models.utils.rehearsal import make_buffer
+from models.utils.replay import make_buffer
 
 
 class AveragedGem(ContinualModel):

@@ -15,7 +15,7 @@ from torch import nn
 
 from utils.args import ArgumentParser
 from utils.errors import UsageError
-from utils.guard import is_logged
+from utils.resume.guard import is_logged
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -91,7 +91,7 @@ class ContinualModel(nn.Module):
         options: dict[str, Any] = {"lr": self.args.lr if lr is None else lr, "weight_decay": self.args.optim_wd}
         if self.args.optimizer == "sgd":
             options |= {"momentum": self.args.optim_mom, "nesterov": self.args.optim_nesterov}
-        # One kernel instead of several: 1.7 times faster on a CPU, and it can skip a step on the device (utils.guard).
+        # One kernel instead of several: 1.7 times faster on a CPU, and it can skip a step on the device (resume.guard).
         options["fused"] = all(p.device.type in ("cpu", "cuda") for p in parameters if isinstance(p, torch.Tensor))
         return OPTIMIZERS[self.args.optimizer](parameters, **options)
 

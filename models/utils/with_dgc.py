@@ -7,8 +7,8 @@ from typing import Any
 
 from models.utils.dgc_mixin import DgcMixin
 from utils.buffer import Buffer
+from utils.cli.registry import ROOT, Entry
 from utils.errors import UsageError
-from utils.registry import ROOT, Entry
 
 # Methods of ours that DGC does not fit, and why. A user's own files, in models/ or as plugins, are not among them.
 UNFIT = {

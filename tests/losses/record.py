@@ -7,7 +7,7 @@ the norm of the outputs for test images). To add a trace, write a command line i
     make traces                    record all files again, after a change that is meant to move numbers
     make traces-against REV=main   compare the working tree with a revision, byte for byte
 
-The committed files hold on every processor up to rounding, which `tests/test_losses.py` allows for. Bytes agree on one
+The committed files hold on every processor up to rounding, which `test_losses.py` allows for. Bytes agree on one
 machine only, so the second command records both revisions on the spot with this recorder, in float64 and in float32,
 the precision of real runs. It relies only on `main` and on the interface of models and datasets, so that it can record
 revisions that are older than itself or keep their files elsewhere.

@@ -1,0 +1,96 @@
+"""Datasets that make their own loaders, as those written for Mammoth do, in the place of ours."""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.foreign.replayed_loader import ReplayedLoader
+from utils.errors import UserError
+from utils.kornia_utils import to_kornia_transform
+from utils.random_streams import RandomStreams
+from utils.resume.rng import HostGenerators
+
+
+class OwnLoaders(ContinualDataset):
+    """Stands before a dataset class that implements `get_data_loaders`: `class …(OwnLoaders, Theirs)`.
+
+    What such a class draws from the global generators for a task (a permutation of pixels, a rotation) depends on
+    the seed and the task alone: a second dataset of the same arguments, and a resumed run, has the same tasks.
+    """
+
+    image_dtype = torch.float32  # nothing is known about its images
+    may_lack_labels = True  # nor about its labels; to look costs little where batches come from the host
+
+    def prepare(self) -> None:
+        """Look at a training image of a dataset that is then thrown away: its shape is declared nowhere."""
+        with HostGenerators(0):
+            loader, _ = self._again().get_data_loaders()
+            batch = next(iter(loader), None)
+        if batch is None:
+            return  # the loop has words for that
+        if len(batch) < 3:
+            raise UserError(
+                f"{self.NAME}: its training items have {len(batch)} parts, but Mammoth's have three: image, label and "
+                "image without augmentation"
+            )
+        self.CHANNELS, *_ = shape = batch[2].shape[1:]
+        self.args.in_channels, self.args.input_size = self.CHANNELS, shape.numel()
+
+    def get_data_loaders(self) -> tuple[Any, Any]:
+        task = len(self.test_loaders)
+        with HostGenerators(RandomStreams(self.args.seed)[f"task/{task}"].initial_seed()):
+            self.train_loader, test_loader = super().get_data_loaders()
+        if len(self.test_loaders) == task:  # not made by `store_masked_loaders`
+            self.test_loaders.append(test_loader)
+        return self.train_loader, test_loader
+
+    def images_per_task(self) -> None:
+        return None
+
+    def resumable_loader(self) -> ReplayedLoader:
+        loader = ReplayedLoader(self.train_loader, self.args.seed, len(self.test_loaders), self.args.device)
+        if not loader.repeatable:
+            logging.warning("an interrupted run will not resume exactly: the loader's workers outlive an epoch")
+        return loader
+
+    # -- test sets out of turn -------------------------------------------------------------------------------------
+
+    def _again(self, **changes: Any) -> ContinualDataset:
+        """A dataset as this one was when it was new."""
+        from datasets import get_dataset
+
+        return get_dataset(Namespace(**vars(self.args) | changes))
+
+    def make_test_loader(self, k: int) -> Any:
+        while len(self._ahead.test_loaders) <= k:
+            self._ahead.get_data_loaders()
+        return self._ahead.test_loaders[k]
+
+    @cached_property
+    def _ahead(self) -> ContinualDataset:
+        return self._again()
+
+    def true_test_loaders(self) -> list[Any]:
+        dataset = self._again(validation=None)
+        for _ in range(self.N_TASKS):
+            dataset.get_data_loaders()
+        return dataset.test_loaders
+
+    # -- transforms ------------------------------------------------------------------------------------------------
+
+    def get_batch_transform(self, augment: bool, stream: str = "") -> Any:
+        """Kornia's counterpart of the dataset's transform, or that itself, image by image; None if there is none."""
+        transform = self.get_transform() if augment else self.get_normalization_transform()
+        if transform is None:
+            return None
+        try:
+            return to_kornia_transform(transform)
+        except (NotImplementedError, AttributeError, TypeError, ValueError) as error:
+            logging.warning("%s: %s; replayed images are transformed one by one, which is slow", self.NAME, error)
+            return transform

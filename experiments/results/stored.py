@@ -1,0 +1,79 @@
+"""Results that were written down: `results.json` read again, which needs no run directories."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from experiments.cells import Expansion
+from experiments.grid import Grid, Row
+from experiments.results.collect import Results
+from experiments.results.records import Record
+from experiments.results.stored_shapes import check
+from experiments.tables import paper_value
+from utils.errors import UsageError
+
+
+def read_stored(path: Path) -> list[Results]:
+    """The tables of a `results.json`, also of one from before a report could be made of it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        check(content)
+        runs = [_run(run, content["environments"]) for run in content["runs"]]
+        return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
+    except OSError as error:
+        raise UsageError(f"--from {path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no JSON, or not what was written
+        raise UsageError(
+            f"--from {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
+            "written with --output DIR, unchanged"
+        ) from None
+
+
+def _run(run: dict[str, Any], environments: list[Any]) -> dict[str, Any]:
+    """A run's cells, and the record that these share."""
+    record = {name: value for name, value in run.items() if name != "cells"}
+    return {
+        "cells": run["cells"],
+        "seed": run["seed"],
+        "record": record | {"environment": environments[run["environment"]]},
+    }
+
+
+def _records(table: dict[str, Any], runs: list[Record]) -> dict[tuple[str, str, int], Record]:
+    """In the order of the table's cells."""
+    found = {}
+    for run in runs:
+        for name, row, column in run["cells"]:
+            if name == table["name"]:
+                found[row, column, run["seed"]] = run["record"]
+    places = product(table["rows"], table["columns"], table["seeds"])
+    return {place: found[place] for place in places if place in found}
+
+
+def _expansion(table: dict[str, Any]) -> Expansion:
+    """A grid with what tables are made of; it cannot be run any more."""
+    absent: dict[str, dict[str, None]] = {row: {} for row in table["rows"]}
+    for row, column in table.get("absent", []):
+        absent.setdefault(row, {})[column] = None
+    grid = Grid(
+        name=table["name"],
+        title=table["title"],
+        flags={},
+        columns={column: table.get("column_flags", {}).get(column, {}) for column in table["columns"]},
+        rows={row: Row({}, dict(absent[row]), table["against"].get(row)) for row in table["rows"]},
+        seeds=tuple(table["seeds"]),
+        metrics=table["metrics"],
+        lenient=True,
+        place=table.get("place", ""),
+        profile=table.get("profile", ""),
+        conditions=table["conditions"],
+        notes=table["notes"],
+        paper={
+            metric: {row: {column: paper_value(text) for column, text in by.items()} for row, by in rows.items()}
+            for metric, rows in table["paper"].items()
+        },
+    )
+    return Expansion(grid, [], {(row, column): reason for row, column, reason in table["unavailable"]})

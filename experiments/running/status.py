@@ -1,0 +1,159 @@
+"""How far a grid is: read from run directories and leases, and SLURM's queue if anything was submitted to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import datasets
+from experiments.cells import Cell, Expansion, conditions, distinct_runs
+from experiments.report.markdown import table
+from experiments.results.records import inspect_run
+from experiments.running.cell_files import cell_directory, log_file, read_failure
+from experiments.running.claims import STALE_SECONDS, held
+from experiments.running.estimates import Estimates
+from experiments.running.slurm.queue import Task, last_words, tasks_of
+from utils.errors import UserError
+from utils.run.timing import duration
+
+DONE, RUNNING, QUEUED, FAILED, WAITING = STATES = ("done", "running", "queued", "failed", "waiting")
+UNFINISHED = (RUNNING, QUEUED, WAITING)
+LOG = "metrics.jsonl"
+TAIL_BYTES = 1 << 16  # more than the last line of `metrics.jsonl`
+
+
+@dataclass(frozen=True)
+class CellStatus:
+    """`progress` is the part of its tasks that a run has finished, `reason` why a failed one failed.
+
+    `task` is SLURM's, of a run that is queued, or failed without a word of its own.
+    """
+
+    cell: Cell
+    state: str
+    progress: float = 0.0
+    reason: str = ""
+    task: Task | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.task.log if self.task else log_file(self.cell.path)
+
+
+def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
+    results, damaged = inspect_run(cell.path)
+    if results is not None:
+        return CellStatus(cell, DONE, 1.0)
+    if damaged:
+        return CellStatus(cell, FAILED, 1.0, damaged)
+    progress = _progress(cell)
+    if held(cell_directory(cell.path), stale_seconds):
+        return CellStatus(cell, RUNNING, progress)
+    failure = read_failure(cell.path)
+    return CellStatus(cell, WAITING, progress) if failure is None else CellStatus(cell, FAILED, progress, failure)
+
+
+def statuses(expansions: Sequence[Expansion]) -> tuple[dict[Path, CellStatus], str]:
+    """By run directory; and what to say if SLURM has some of them but cannot be asked."""
+    cells = [cell for expansion in expansions for cell in expansion.cells]
+    found = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
+    waiting = [s.cell for s in found.values() if s.state == WAITING]
+    try:
+        tasks = tasks_of(waiting)
+    except UserError as error:
+        return found, f"Which of the waiting runs are queued is unknown: {error}"
+    for path, task in tasks.items():
+        state, reason = QUEUED, ""
+        if task.state is None:
+            state, reason = FAILED, f"its SLURM job {task.name} ended: {last_words(task.log)}"
+        found[path] = replace(found[path], state=state, reason=reason, task=task)
+    return found, ""
+
+
+def _progress(cell: Cell) -> float:
+    done = _current_task(cell.path / LOG) - 1 - (cell.args.start_from or 0)
+    return max(0, done) / _n_tasks(cell)
+
+
+def _n_tasks(cell: Cell) -> int:
+    if cell.args.joint:
+        return 1
+    return (cell.args.stop_after or datasets.get_dataset_class(cell.args).N_TASKS) - (cell.args.start_from or 0)
+
+
+def _current_task(metrics: Path) -> int:
+    """Of a run, counted from 1; 0 if it has not begun."""
+    try:
+        with open(metrics, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().splitlines()
+        return int(json.loads(lines[-1])["task"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+
+
+def status(expansions: Sequence[Expansion]) -> str:
+    return describe(expansions, *statuses(expansions))
+
+
+def describe(expansions: Sequence[Expansion], by_path: Mapping[Path, CellStatus], note: str) -> str:
+    """A line per table, the runs that are running and those that failed, and when all will be done."""
+    found = list(by_path.values())
+    states = [state for state in STATES if state != QUEUED or any(s.state == QUEUED for s in found)]
+    rows = []
+    for expansion in expansions:
+        counts = Counter(by_path[path].state for path in {cell.path for cell in expansion.cells})
+        rows.append([expansion.grid.name, *(str(counts[state]) for state in states)])
+    parts = [*conditions(expansions), table(["", *states], rows)]
+    parts += [f"running: {s.cell.name} ({s.progress:.0%})" for s in found if s.state == RUNNING]
+    jobs = Counter((s.task.job, s.task.condition) for s in found if s.state == QUEUED and s.task)
+    parts += [f"queued: {count} in SLURM job {job} ({condition})" for (job, condition), count in jobs.items()]
+    parts += [f"failed: {s.cell.name}: {s.reason}\n        {s.log}" for s in found if s.state == FAILED]
+    return "\n".join([*parts, *filter(None, [note]), _remaining(found)])
+
+
+def _remaining(found: Sequence[CellStatus]) -> str:
+    """The time until all is done, if what runs now goes on running; failed runs are not in it."""
+    running = [s for s in found if s.state == RUNNING]
+    left = [s for s in found if s.state in UNFINISHED]
+    if not left:
+        return "Nothing is left to run." if all(s.state == DONE for s in found) else "Only failed runs are left."
+    estimates = _estimates(found, left)
+    known = [(s, estimate) for s in left if (estimate := estimates.of(s.cell)) is not None]
+    work = sum((1 - s.progress) * estimate.seconds for s, estimate in known)
+    n = len(running)
+    parts = []
+    if known:
+        parts.append(f"about {duration(work / n)} with {n} at a time" if n else f"{duration(work)} of work")
+    if len(known) < len(left):
+        parts.append(f"{len(left) - len(known)} runs of unknown length (`plan` measures them)")
+    return f"{'Left' if n else 'Nothing is running; left'}: {', and '.join(parts)}."
+
+
+def _estimates(found: Sequence[CellStatus], left: Sequence[CellStatus]) -> Estimates:
+    """From finished runs; of other kinds from what `plan` has measured, and else from how far a run is."""
+    estimates = Estimates([s.cell for s in found if s.state == DONE])
+    estimates.recall_probes([s.cell for s in left])
+    for s in left:
+        seconds = _projected(s) if s.state == RUNNING else None
+        if seconds is not None:
+            estimates.assume(s.cell, seconds)
+    return estimates
+
+
+def _projected(s: CellStatus) -> float | None:
+    """Seconds of all of a run by those until its last line; its task counts half. None in the first task, and for a
+    run that was stopped in between. Times of files are compared with each other, whatever this machine's clock says.
+    """
+    if not s.progress:
+        return None
+    try:
+        locked, begun, last = ((s.cell.path / name).stat().st_mtime for name in ("run.lock", "config.yaml", LOG))
+    except OSError:
+        return None
+    # A run locks its directory whenever it goes on, and writes its config once, just after it has locked it first.
+    return (last - begun) / (s.progress + 0.5 / _n_tasks(s.cell)) if locked <= begun else None

@@ -1,0 +1,291 @@
+"""`reproduce.py`: what it says, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from experiment_helpers import DIGITS, call, expanded, finish, write_grid
+from helpers import ROOT
+
+from experiments.results.collect import read_results
+from experiments.running.cell_files import cell_directory, cells_root, write_failure
+from experiments.running.claims import claim
+from experiments.running.estimates import Estimates, kind_of
+from utils.cli.parse import parse_args
+from utils.errors import UserError
+from utils.run.directory import RunDirectory
+
+SGD = {"model": "sgd", "buffer_size": None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], ["tables", "--grid"]),
+        (["run", "faia", "--grid", "x.yaml"], ["tables", "--grid"]),
+        (["run", "faia"], ["--profile", "paper, reduced, smoke"]),
+        (["run", "faia", "--profile", "huge"], ["--profile", "huge", "smoke"]),
+        (["table", "faya", "--profile", "smoke"], ["unknown table 'faya'", "'faa'"]),
+        (["plan", "--grid", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (["run", "--grid", "x.yaml", "--profile", "smoke"], ["--profile"]),
+        (["run", "m", "--profile", "smoke", "--jobs", "0"], ["--jobs", "0", "at least 1"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "x"], ["--seeds x"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "0"], ["seeds", "0"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "9" * 23], ["seeds", "at most 10000"]),
+        (["table", "m", "--profile", "smoke", "--rows", "DGC"], ["no row 'DGC'", "'DGC-ER'"]),
+        (["table", "m", "--profile", "smoke", "--seeds", "1", "--metrics", "AA"], ["unknown metric 'AA'"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "gpu"], ["--devices gpu", "can't be used"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "99"], ["--devices 99: this machine has"]),
+        (["plan", "all", "--profile", "smoke", "--columns", "S-CIFAR"], ["none of the tables has a column 'S-CIFAR'"]),
+        (["plan", "all", "faya", "--profile", "smoke"], ["unknown table 'faya'"]),
+        (["sing"], ["sing"]),
+        ([], ["a command is missing", "list, plan, run, status, table, report", "--help"]),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture
+) -> None:
+    assert call(*arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.startswith("error: ") and output.err.count("\n") == 1
+    assert all(word in output.err for word in words), output.err
+
+
+def test_list_names_every_table_without_torch() -> None:
+    code = (
+        "import sys, reproduce\n"
+        "try: reproduce.main(['list'])\n"
+        "except SystemExit as e: assert not e.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    places = re.findall(r"^(\w+) +(Table \d|Figure \d|ours) ", done.stdout, re.M)
+    assert [place for _, place in places] == [
+        *(f"Table {n}" for n in range(1, 9)),
+        *(f"Figure {n}" for n in range(1, 4)),
+        *["ours"] * 4,
+    ]
+    assert "profiles: paper, reduced, smoke" in done.stdout
+
+
+def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    expansion = expanded(tmp_path, title="Mine", flags=DIGITS, rows={"ER": {"model": "er"}}, seeds=2)
+    for cell in expansion.cells:
+        finish(cell, 90, (40, 60))
+    where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
+    assert call("table", *where, "--metrics", "FF", "--output", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("## Mine") and "| ER  | 50.00 ± 0.00 (2) |" in printed and "### FAIA" not in printed
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "results.json"]
+    assert call("status", *where, "--watch") == 0  # all is done, so there is nothing to watch
+    assert "Nothing is left to run." in capsys.readouterr().out
+    assert call("plan", *where, "--seeds", "3", "--no_probe") == 0
+    assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
+    assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
+    assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
+    assert call("status", "--base_path", tmp_path / "data") == 0  # of the last `run`
+    assert "| grid | 2 " in capsys.readouterr().out
+
+
+def test_all_tables_can_be_narrowed_down(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    where = ["--profile", "smoke", "--columns", "S-CIFAR10", "--rows", "ER", "--seeds", "1", "--base_path", tmp_path]
+    assert call("plan", "all", "faia", *where, "--no_probe") == 0
+    output = capsys.readouterr()
+    tables = re.findall(r"^\| (\w+) +\| +\d", output.out, re.M)
+    assert "faia" in tables and "tasks" not in tables and len(set(tables)) == len(tables) and not output.err
+
+
+def test_status_before_anything_was_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert call("status", "--base_path", tmp_path) == 2
+    assert f"nothing was run below {tmp_path / 'results'} yet" in capsys.readouterr().err
+    last = tmp_path / "results" / ".cells" / "last.json"
+    last.parent.mkdir(parents=True)
+    for damaged in ("[]", '{"tables": 1}', "{"):
+        last.write_text(damaged)
+        assert call("status", "--base_path", tmp_path) == 2
+        assert capsys.readouterr().err.startswith("error: nothing was run below ")
+
+
+def test_what_status_is_given_wins_over_the_last_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    choice = {
+        "tables": ["faia"],
+        "profile": "smoke",
+        "grid": None,
+        "rows": ["ER", "SGD"],
+        "columns": None,
+        "seeds": [1],
+    }
+    last = tmp_path / "results" / ".cells" / "last.json"
+    last.parent.mkdir(parents=True)
+    last.write_text(json.dumps(choice))
+    place = ["--base_path", tmp_path]
+    counts = []
+    for given in ([], ["--rows", "ER"], ["--rows", "ER", "--seeds", "3"], ["--profile", "paper"]):
+        assert call("status", *place, *given) == 0
+        output = capsys.readouterr().out
+        assert ("Profile paper" if "paper" in given else "Profile smoke") in output
+        counts.append(int(re.findall(r"^\| faia .*\| (\d+) +\|$", output, re.M)[0]))
+    of_all, of_er, of_three_seeds, _ = counts
+    assert of_all > of_er and of_three_seeds == 3 * of_er
+
+
+def test_the_time_left_is_unknown_until_something_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    expansion = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}, "SGD": SGD}, seeds=2)
+    where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
+
+    def last_line() -> str:
+        assert call("status", *where) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last_line() == "Nothing is running; left: 4 runs of unknown length (`plan` measures them)."
+    running, waiting = expansion.cells[0], expansion.cells[2]
+    assert claim(cell_directory(running.path)) is not None
+    assert last_line() == "Left: 4 runs of unknown length (`plan` measures them)."
+    # It is in its third task of five, for which it took 50 s: that makes 100 s, of which 60 % are left.
+    running.path.mkdir(parents=True)
+    for name, moment in {"run.lock": 1000, "config.yaml": 1000, "metrics.jsonl": 1050}.items():
+        (running.path / name).write_text('{"event":"train","task":3}\n')
+        os.utime(running.path / name, (moment, moment))
+    assert (
+        last_line() == "Left: about 2 min 40 s with 1 at a time, and 2 runs of unknown length (`plan` measures them)."
+    )
+    os.utime(running.path / "run.lock", (1020, 1020))  # it was stopped in between, nobody knows for how long
+    assert last_line() == "Left: 4 runs of unknown length (`plan` measures them)."
+    known = Estimates([])
+    probes = {f"{known.machine['cpu']}, {known.machine['gpu']}, cpu, 1 threads, {kind_of(waiting.args)}": {}}
+    (cells_root(running.path) / "probes.json").write_text(json.dumps(probes))  # damaged
+    assert last_line() == "Left: 4 runs of unknown length (`plan` measures them)."
+    probes = {name: {"seconds": 15, "bytes": 1} for name in probes}
+    (cells_root(running.path) / "probes.json").write_text(json.dumps(probes))
+    assert last_line() == "Left: about 30 s with 1 at a time, and 2 runs of unknown length (`plan` measures them)."
+
+
+TIMES = '{"finished": null, "steps_per_second": 1, "tasks": [{"train_seconds": 1.5, "eval_seconds": 1}]}'
+DAMAGES = {
+    "accuracy.csv": [None, "after_task,task\n", "after_task,task,class_il,task_il\n", "\0" * 99],
+    "timing.json": [None, "{}", "[1]", '{"tasks": [{}]}', '{"tasks": 3}', "{", TIMES.replace("1.5", "NaN")],
+    "environment.json": [None, "[1]", "{", '{"git_commit": ["abc"]}', '{"cpu": 5}'],
+    "summary.json": [
+        "{",
+        "[]",
+        '{"class_il": {}}',
+        '{"seed": 0, "class_il": {"FF": "high"}, "task_il": {}}',
+        '{"seed": 0, "class_il": {}, "task_il": {"FAA": NaN}}',
+        '{"seed": 0, "class_il": {}, "task_il": {}, "n_tasks": "2"}',
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name in DAMAGES for content in DAMAGES[name]])
+def test_a_damaged_run_is_one_line_and_hinders_no_other(
+    tmp_path: Path, name: str, content: str | None, capsys: pytest.CaptureFixture
+) -> None:
+    expansion = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}, seeds=2, metrics=["FF"])
+    for cell in expansion.cells:
+        finish(cell, 90, (40, 60))
+    damaged = expansion.cells[0]
+    file = damaged.path / name
+    file.unlink() if content is None else file.write_text(content)
+    summary = re.escape(str(damaged.path / "summary.json"))
+    line = rf"{re.escape(str(file))} is damaged \(.+\); delete {summary}, then run it again\n"
+    where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
+
+    assert call("table", *where, "--output", tmp_path / "out") == 0
+    output = capsys.readouterr()
+    assert "50.00 ± – (1)" in output.out and re.fullmatch(f"warning: {line}", output.err), output.err
+    assert call("status", *where) == 0
+    output = capsys.readouterr()
+    assert re.search(f"^failed: ER, seed 0: {line}", output.out, re.M) and "Only failed runs are left." in output.out
+    assert call("plan", *where, "--no_probe") == 0
+    output = capsys.readouterr()
+    assert "2 runs in all, 1 done, 1 to go." in output.out
+    assert re.search(f"^damaged: ER, seed 0: {line}", output.out, re.M) and output.err == ""
+    assert call("run", *where, "--devices", "cpu") == 1  # which starts no process, and deletes nothing
+    output = capsys.readouterr()
+    assert re.search(f"^failed: ER, seed 0: {line}", output.out, re.M) and damaged.path.exists()
+
+
+def test_a_log_that_makes_no_curves_hinders_no_report(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    expansion = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}, seeds=2, metrics=["FF"])
+    for cell in expansion.cells:
+        finish(cell, 90, (40, 60))
+    (expansion.cells[0].path / "metrics.jsonl").write_text("[1]\n")
+    (results,) = read_results([expansion], curves=True)
+    assert list(results.records) == [("ER", "", 1)]
+    assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then run it again\n", capsys.readouterr().err)
+
+
+def test_watching_ends_when_only_failed_runs_are_left(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    done, failed = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}, seeds=2).cells
+    finish(done, 90, (40, 60))
+    write_failure(failed.path, "no data")
+    where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
+    assert call("status", *where, "--watch") == 1  # as `run`
+    assert "Only failed runs are left." in capsys.readouterr().out
+
+
+def test_the_remedy_names_the_place_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (cell,) = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}).cells
+    (tmp_path / "file").write_text("not a folder")
+    grid = ["--grid", tmp_path / "grid.yaml", "--devices", "cpu"]
+    assert call("run", *grid, "--results_path", tmp_path / "file") == 1
+    assert capsys.readouterr().err.endswith("Not a directory; choose another --results_path\n")
+    assert call("run", *grid, "--base_path", tmp_path / "file") == 1
+    assert capsys.readouterr().err.endswith("Not a directory; choose another --base_path\n")
+    elsewhere = parse_args([*cell.argv, f"--results_path={tmp_path / 'file'}"])  # of a single run
+    with pytest.raises(UserError, match="choose another --results_path"), RunDirectory(elsewhere):
+        pass
+
+
+def test_without_a_probe_time_and_disk_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}})
+    assert call("plan", "--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data", "--no_probe") == 0
+    assert capsys.readouterr().out.endswith("Time and disk are unknown of 1 runs (not measured).\n")
+
+
+def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert call("table", "alpha", "--profile", "paper", "--rows", "DGC-ER", "--base_path", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in lines if line.startswith("| DGC-ER")]
+    numbers = ["57.40 ± 2.14", "59.55 ± 0.97", "59.14 ± 0.91", "55.48 ± 1.52"]
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert cells == [part for number in numbers for part in ("missing", number)]
+    assert any(line.startswith("Profile paper: ") for line in lines)
+
+
+@pytest.mark.parametrize("command", [["plan", "--no_probe"], ["status"], ["table"]])
+def test_every_output_names_the_scale(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture) -> None:
+    where = ["--rows", "SGD", "--columns", "S-CIFAR100", "--base_path", tmp_path]
+    assert call(*command, "faia", "m", "--profile", "reduced", *where) == 0
+    assert "Profile reduced: ResNet18 an eighth as wide" in capsys.readouterr().out
+
+
+def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    rows = {"DGC-ER": {"model": "dgc_er"}, "no data": {"model": "er", "dataset": "seq-tinyimg"}}
+    grid = write_grid(tmp_path / "grid.yaml", flags=DIGITS, rows=rows, seeds=2)
+    blocked = tmp_path / "data" / "TINYIMG"
+    blocked.parent.mkdir()
+    blocked.write_text("not a folder")
+    assert call("plan", "--grid", grid, "--base_path", tmp_path / "data", "--devices", "cpu") == 0
+    output = capsys.readouterr()
+    assert re.search(
+        r"Time: \d.* of work, .* with 1 at a time \(measured on this machine: a probe for 2 of them\)", output.out
+    )
+    assert re.search(r"^Disk: \S+ GB\.$", output.out, re.M)
+    assert re.search(r"^Not in it: 2 runs \(.+\)\.$", output.out, re.M)
+    assert output.err.count("measuring") == 2
+    assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
+
+
+def test_a_flag_given_twice_is_refused(capsys: pytest.CaptureFixture) -> None:
+    assert call("plan", "faia", "--profile", "smoke", "--seeds", "1", "--seeds=2") == 2
+    assert capsys.readouterr().err == "error: --seeds is given 2 times; give it once\n"

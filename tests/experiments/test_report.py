@@ -1,0 +1,573 @@
+"""Reports of runs that were written by hand: what they say, in every form, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import warnings
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_helpers import DIGITS, expanded, finish
+from helpers import ROOT
+from report_helpers import Page, made_up_results
+
+import reproduce
+from experiments.cells import Expansion, expand
+from experiments.grid import PaperValue, selection
+from experiments.report import drawing
+from experiments.report.aggregate import Cell, aggregated
+from experiments.report.agreement import agreement
+from experiments.report.figures import KINDS, kinds, write_figures
+from experiments.report.frame import Words
+from experiments.report.latex import document, escape, latex
+from experiments.report.layout import shared_heading
+from experiments.report.markdown import markdown
+from experiments.report.page import page
+from experiments.report.styles import styles
+from experiments.report.write import write_report
+from experiments.results.collect import Results, read_results, write_results
+from experiments.results.curves import LOSS_POINTS, read_curves
+from experiments.results.statistics import Summary, summarise
+from experiments.results.stored import read_stored
+
+ROWS = {
+    "ER": {"model": "er"},
+    "DGC-ER": {"model": "dgc_er", "against": "ER"},
+    "SGD": {"model": "sgd", "buffer_size": None},
+    "Small": {"model": "er", "buffer_size": 10, "columns": {"digits, 60": None}},
+}
+PAPER = {"FAA": {"ER": {"digits, 50": PaperValue("61.08 ± 1.23", 61.08, 1.23)}}}
+NASTY = "<script>alert('1')</script> & \"50 %\" $x_1^2$ {\\} ~ # α θ̃ 中 | [1] *"
+
+
+@pytest.fixture
+def half_done(tmp_path: Path) -> Expansion:
+    """Two seeds of ER and DGC-ER, one of SGD, none in the other column; `Small` has no cell there."""
+    columns = {"digits, 50": {"buffer_size": 50}, "digits, 60": {"buffer_size": 60}}
+    expansion = expanded(
+        tmp_path, title="Half", flags=DIGITS, columns=columns, rows=ROWS, seeds=2, metrics=["FAA", "FAIA"]
+    )
+    cells = {(c.row, c.column, c.seed): c for c in expansion.cells}
+    finish(cells["ER", "digits, 50", 0], 90, (40, 60), cpu="A processor", torch="2.14.0", git_commit="abc" * 10)
+    finish(cells["ER", "digits, 50", 1], 90, (50, 60), cpu="A processor")
+    finish(cells["DGC-ER", "digits, 50", 0], 90, (42, 60), cpu="A processor")
+    finish(cells["DGC-ER", "digits, 50", 1], 90, (56, 60), cpu="A processor")
+    finish(cells["SGD", "digits, 60", 1], 90, (0, 90), cpu="A processor")
+    for cell in expansion.cells:
+        if cell.row == "DGC-ER" and cell.path.exists():
+            write_log(cell.path / "metrics.jsonl")
+    return expansion
+
+
+def write_log(path: Path) -> None:
+    measured = {"buffer_error": 0.51234567, "calibrated_error": None, "buffer_cosine": 0.9}
+    events = [
+        {"event": "train", "task": 1, "step": 3, "loss": [3.0, None, 1.0]},
+        {"event": "task_end", "task": 1, "step": 3},
+        {"event": "diagnostics", "task": 2, "step": 0, **measured},
+        {"event": "train", "task": 2, "step": 2, "loss": [2.0, 1.0]},
+    ]
+    lines = [json.dumps(event) for event in events]
+    path.write_text("\n".join([*lines[:2], '{"event": "tr', *lines[2:]]) + "\n")  # one line is damaged
+
+
+def results_of(expansion: Expansion, **of_the_grid: Any) -> Results:
+    (results,) = read_results([replace(expansion, grid=replace(expansion.grid, **of_the_grid))], curves=True)
+    return results
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """Of the rows of all Markdown tables."""
+    return [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+
+
+def tex_cells(text: str) -> list[list[str]]:
+    rows = [line.removesuffix(r"\\").split("&") for line in text.splitlines() if line.endswith(r"\\")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_every_form_has_the_numbers_of_the_records(half_done: Expansion) -> None:
+    """FAA of ER: 50 and 55; of DGC-ER: 51 and 58, so the differences are 1 and 3; t_{0.975,1} = 12.706."""
+    results = results_of(half_done, paper=PAPER)
+    shown = Page(page([results])).tables
+    assert shown[0][2] == ["ER", "52.50 ± 2.50 (2)paper 61.08 ± 1.23", "missing"]
+    assert shown[0][3] == ["DGC-ER", "54.50 ± 3.50 (2)", "missing"]
+    assert shown[1][2] == ["DGC-ER − ER", "+2.00 [-10.71, +14.71], p 0.3 (2)", "missing"]
+    assert shown[2][2][:2] == ["ER", "71.25 ± 1.25 (2)"]  # FAIA: (90 + 50)/2 and (90 + 55)/2
+    text = cells_of(markdown(results))
+    assert text[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "missing"]
+    lines = tex_cells(latex(results))
+    assert ["ER", r"52.50 $\pm$ 2.50 (2)", r"61.08 $\pm$ 1.23", r"\textit{missing}"] in lines
+    assert [r"DGC-ER $-$ (ER)", r"+2.00 {[}-10.71, +14.71{]}, p 0.3 (2)", "--"] in lines
+
+
+def test_what_has_no_number_is_told_apart(half_done: Expansion) -> None:
+    expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
+    numbers = Page(page([results_of(expansion)])).tables[0]
+    assert [row[1:] for row in numbers[4:]] == [
+        ["45.00 ± – (1) 1 missing", "45.00 ± – (1) 1 missing"],  # a run that both columns share
+        ["not available", "not in the grid"],
+    ]
+    text = latex(results_of(expansion))
+    assert r"Small & \textit{not available} &  \\" in text
+    undefined = results_of(half_done, metrics=["FWT"])
+    assert Page(page([undefined])).tables[0][2][1:] == ["–", "missing"]
+
+
+@pytest.mark.parametrize("row", ["ER", "DGC-ER"])
+def test_a_pair_says_why_it_has_no_difference(half_done: Expansion, row: str) -> None:
+    """The other row of the pair has no run in the second column; what a run cannot mend is said first."""
+
+    def shown(expansion: Expansion) -> list[str]:
+        return Page(page([results_of(expansion, metrics=["FAA"])])).tables[1][2][1:]
+
+    assert shown(half_done)[1] == "missing"
+    assert shown(replace(half_done, unavailable={(row, "digits, 60"): "no such model"}))[1] == "not available"
+    rows = dict(half_done.grid.rows)
+    rows[row] = replace(rows[row], columns={"digits, 60": None})
+    assert shown(replace(half_done, grid=replace(half_done.grid, rows=rows)))[1] == "not in the grid"
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "verdict"),
+    [
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 52.8, 1.0), "agrees"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 52.9, 1.0), "lower"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 47.1, 1.0), "higher"),
+        (Summary(1, 50.0, None, None), PaperValue("", 50.0, 1.0), "untold"),
+        (Summary(10, 50.0, 3.0, 1.0), PaperValue("", 50.0, None), "untold"),
+    ],
+)
+def test_agreement_is_two_standard_errors_of_the_difference(ours: Summary, paper: PaperValue, verdict: str) -> None:
+    found = agreement(ours, paper)
+    assert found is not None and found.verdict == verdict
+    assert agreement(Summary(0, None, None, None), paper) is None
+
+
+def test_colours_are_for_the_papers_scale_alone(half_done: Expansion) -> None:
+    def verdicts(shown: Page) -> list[str | None]:
+        return [a["class"] for _, a in shown.elements if "verdict" in (a.get("class") or "") and "title" in a]
+
+    reduced = Page(page([results_of(half_done, paper=PAPER, profile="reduced")]))
+    assert (
+        verdicts(reduced) == [] and "orientation only" in reduced.text and "Difference to the paper" not in reduced.text
+    )
+    exact = Page(page([results_of(half_done, paper=PAPER, profile="paper")]))
+    assert verdicts(exact) == ["verdict lower"] and "orientation only" not in exact.text
+    assert exact.tables[0][2][1] == "52.50 ± 2.50 (2)paper 61.08 ± 1.23 ▼ -8.58 (lower)"
+    assert all(sign in exact.text.partition("Contents")[0] for sign in "✓▲▼·")  # the legend
+    without = Page(page([results_of(half_done)]))
+    assert "orientation" not in without.text and verdicts(without) == []
+
+
+def test_what_comes_from_files_is_text_and_nothing_else(half_done: Expansion) -> None:
+    grid = half_done.grid
+    rows = {NASTY if row == "ER" else row: replace(spec, against=None) for row, spec in grid.rows.items()}
+    results = results_of(half_done, title=NASTY, notes=[NASTY], conditions=NASTY, rows=rows, profile="paper")
+    text = page([results])
+    shown = Page(text)
+    assert "alert('1')" not in re.sub(r'<script id="data".*?</script>', "", text, flags=re.S)
+    assert text.count("<script") == text.count("</script") == 2
+    assert shown.data["methods"][0]["name"] == NASTY and shown.data["tables"][0]["heading"] == NASTY
+    assert shown.tables[0][2][0] == NASTY and shown.text.count(NASTY) >= 5
+    assert NASTY.replace("|", "\\|").replace("<", "&lt;") in markdown(results) and "<script" not in markdown(results)
+    escaped = escape(NASTY)
+    assert r"\textless{}script" in escaped and r"$\alpha$ $\tilde{\theta}$ {[}U+4E2D{]}" in escaped
+    assert not re.search(r"(?<!\\)[&%#]", escaped)
+
+
+def test_names_of_several_lines_are_one_line_of_markdown(half_done: Expansion) -> None:
+    rows = {f"two\nlines {row}": replace(spec, against=None) for row, spec in half_done.grid.rows.items()}
+    text = markdown(results_of(half_done, title="A\ntitle", notes=["A\n\nnote"], rows=rows))
+    assert text.startswith("## A title\n\n") and text.endswith("\n\n- A note")
+    assert [row[0] for row in cells_of(text)[1:5]] == [f"two lines {row}" for row in half_done.grid.rows]
+
+
+def test_a_character_that_engines_lack_is_named() -> None:
+    assert escape("ĦħĸĿŀŉŦŧſ").count("{[}U+") == 9 and escape("Ĥħž") == "Ĥ{[}U+0127{]}ž"
+    assert (
+        escape("中") == "{[}U+4E2D{]}" and escape("Γ' θ̃ é Ω Α") == r"$\Gamma$' $\tilde{\theta}$ é $\Omega$ $\mathrm{A}$"
+    )
+
+
+def test_the_report_is_complete_and_says_nothing_about_the_machine(
+    half_done: Expansion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "whose-machine")
+    monkeypatch.setattr(platform, "node", lambda: "whose-machine")
+    where = ["--grid", str(tmp_path / "grid.yaml"), "--base_path", str(tmp_path / "data")]
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(["report", *where, "--output", str(tmp_path / "out")])
+    assert not ended.value.code and capsys.readouterr().out.strip() == str(tmp_path / "out" / "index.html")
+    files = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    figures = {f"figures/grid-{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg")}
+    tables = {"latex/grid.tex", "latex/report.tex"}
+    assert files == {"index.html", "report.md", "results.json", "results.csv"} | tables | figures
+    for path in (tmp_path / "out").rglob("*.*"):
+        content = path.read_bytes().decode("utf-8", errors="replace")
+        assert not any(word in content for word in (str(tmp_path), "whose-machine", "/home/")), path
+    shown = Page((tmp_path / "out" / "index.html").read_text())
+    facts = dict(shown.tables[-1])
+    assert facts["CPU"] == "A processor" and facts["Versions"] == "torch 2.14.0" and facts["Finished"] == "2024-05-01"
+    assert facts["Commit"] == "abcabcabcabc" and facts["Runs"] == "5"
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| Commit" in text and "(figures/grid-accuracy.png)" in text
+
+
+@pytest.mark.slow
+def test_a_report_is_made_again_from_its_raw_results(half_done: Expansion, tmp_path: Path) -> None:
+    expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
+    results = results_of(expansion, paper=PAPER, profile="paper", place="Table 1", conditions="Profile paper: big.")
+    write_report([results], tmp_path / "once")
+    write_report(read_stored(tmp_path / "once" / "results.json"), tmp_path / "twice")
+    assert_same_files(tmp_path / "once", tmp_path / "twice")
+
+
+def assert_same_files(directory: Path, other: Path) -> None:
+    for path in directory.rglob("*.*"):
+        assert path.read_bytes() == (other / path.relative_to(directory)).read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_part_of_the_columns_counts_its_own_cells(half_done: Expansion, tmp_path: Path) -> None:
+    """`Small` lacks a cell in the column that is left out."""
+    (part,) = selection([half_done.grid], None, ["50"])
+    write_report([results_of(expand(part, [f"--base_path={tmp_path / 'data'}"]))], tmp_path / "once")
+    assert "1 table, 3 of 4 cells have runs" in Page((tmp_path / "once" / "index.html").read_text()).text
+    write_report(read_stored(tmp_path / "once" / "results.json"), tmp_path / "twice")
+    assert_same_files(tmp_path / "once", tmp_path / "twice")
+
+
+def test_a_grid_that_is_named_like_a_file_of_the_report(half_done: Expansion, tmp_path: Path) -> None:
+    write_report([results_of(half_done, name="Report")], tmp_path)
+    assert sorted(path.name for path in (tmp_path / "latex").iterdir()) == ["Report-table.tex", "report.tex"]
+    assert r"\input{Report-table.tex}" in (tmp_path / "latex" / "report.tex").read_text()
+
+
+def test_results_from_before_there_were_reports_are_understood() -> None:
+    (tuning,) = read_stored(ROOT / "docs" / "results" / "dgc_tuning" / "results.json")
+    tables = Page(page([tuning])).tables
+    assert tables[0][1] == ["ER, filled at task ends", "19.14 ± – (1)"]
+    assert ["released, α 0.05, m 4", "missing"] in tables[0]
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"tables": [{}], "runs": [], "environments": []}'])
+def test_a_file_that_is_no_result_is_one_line(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    arguments = ["report", "--from", str(tmp_path / "results.json"), "--output", str(tmp_path / "out")]
+    for extra in ([], ["faia"]):
+        with pytest.raises(SystemExit) as ended:
+            reproduce.main([*arguments, *extra])
+        assert ended.value.code == 2 and not (tmp_path / "out").exists()
+        error = capsys.readouterr().err
+        assert error.startswith("error: --from") and error.count("\n") == 1
+
+
+WRONG: list[tuple[str, Any, str]] = [  # where, what stands there, and the reason that is given; `...` takes it away
+    ("tables", [], "tables is empty"),
+    ("tables.0.metrics", ["FAA", "FAAA"], "tables[0].metrics: unknown metric 'FAAA'"),
+    ("tables.0.title", 5, "tables[0].title is 5, not text"),
+    ("tables.0.rows", [], "tables[0].rows is empty"),
+    ("tables.0.paper", {"FAA": {"ER": {"digits, 50": "abc"}}}, "'abc' is no number of the paper"),
+    ("runs.0.class_il", ..., "runs[0] has no class_il"),
+    ("runs.0.class_il.FAA", "high", "runs[0].class_il.FAA is 'high', not a number"),
+    ("runs.1.class_il.FAA", float("nan"), "runs[1].class_il.FAA is nan, not a number"),
+    ("runs.2.loss", [[1.0]], "runs[2].loss is shorter or longer than what it belongs to"),
+    ("runs.0.environment", 7, "runs[0].environment is 7, of 2 from 0"),
+    ("environments.0", "a machine", "environments[0] is 'a machine', not a mapping"),
+    ("environments.0.cpu", ["A"], "environments[0].cpu is ['A'], not text"),
+]
+
+
+@pytest.mark.parametrize(("where", "what", "reason"), WRONG, ids=[reason for _, _, reason in WRONG])
+def test_results_that_were_changed_are_one_line(
+    where: str, what: Any, reason: str, half_done: Expansion, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "results.json"
+    write_results([results_of(half_done)], tmp_path)
+    content = json.loads(path.read_text())
+    *steps, last = [int(step) if step.isdecimal() else step for step in where.split(".")]
+    place = content
+    for step in steps:
+        place = place[step]
+    if what is ...:
+        del place[last]
+    else:
+        place[last] = what
+    path.write_text(json.dumps(content))
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(["report", "--from", str(path), "--output", str(tmp_path / "out")])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and not (tmp_path / "out").exists() and error.count("\n") == 1
+    assert error.startswith(f"error: --from {path}: not a results.json: {reason}")
+    assert error.endswith("; give one that `table` or `report` has written with --output DIR, unchanged\n")
+
+
+def test_curves_are_thinned_out(tmp_path: Path) -> None:
+    write_log(tmp_path / "metrics.jsonl")
+    assert read_curves(tmp_path / "metrics.jsonl") == {
+        "task_steps": [3, 2],
+        "loss": [[3.0, None, 1.0], [2.0, 1.0]],
+        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]},
+    }
+    events = [{"event": "train", "task": task, "loss": [float(v) for v in range(1000)]} for task in (1, 2)]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, events)))
+    first, second = read_curves(tmp_path / "long.jsonl")["loss"]
+    assert len(first) == len(second) == LOSS_POINTS // 2 and first[0] == 7.5  # the mean of 0 to 15
+    assert sum(first) / len(first) == pytest.approx(499.5, rel=0.01)
+    assert read_curves(tmp_path / "nowhere.jsonl") == {}
+
+
+def test_cells_are_means_over_seeds(half_done: Expansion) -> None:
+    results = results_of(half_done)
+    records = [results.records["DGC-ER", "digits, 50", seed] for seed in (0, 1)]
+    cell = aggregated(records)
+    assert cell.matrix == [[90.0], [49.0, 60.0]] and [s.mean for s in cell.average_accuracy] == [90.0, 54.5]
+    assert cell.loss == ([0.5, 1.5, 2.5, 3.5, 4.5], [3.0, None, 1.0, 2.0, 1.0]) and cell.task_starts == [0, 3]
+    assert cell.gradients["buffer_error"] == [0.5123] and cell.faia is not None and cell.faia.mean == 72.25
+    assert cell.memory == 4 * 1234 + 5678
+    without = [{name: value for name, value in record.items() if name != "stored_bytes"} for record in records]
+    assert aggregated(without).memory is None and aggregated([without[0], records[1]]).memory == cell.memory
+    assert aggregated([records[0] | {"stored_bytes": 0}]).memory == 0
+
+
+def test_a_base_and_its_calibrated_form_have_one_hue_everywhere(half_done: Expansion) -> None:
+    looks = styles([results_of(half_done)])
+    assert looks["ER"].light == looks["DGC-ER"].light and looks["ER"].dash and looks["DGC-ER"].dash is None
+    assert len({looks[row].light for row in ("ER", "SGD", "Small")}) == 3
+    alone = results_of(half_done, rows={"DGC-ER": half_done.grid.rows["DGC-ER"]})
+    assert styles([alone])["DGC-ER"].light == looks["DGC-ER"].light
+    others = styles([made_up_results(4, 1, 1, 2)])  # methods that the list of hues does not know
+    assert others["M0"].light == others["DGC-M0"].light != others["M1"].light == others["DGC-M1"].light
+
+
+def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done)
+    other = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="other")))
+    found = write_figures([results, other], styles([results]), tmp_path)
+    files = list((tmp_path / "figures").iterdir())
+    assert found[0] == found[1] and len(found[0]) == len(KINDS) and len(files) == 2 * len(KINDS)
+    assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) for path in files)
+
+
+@pytest.mark.slow
+def test_a_shared_figure_names_all_its_tables(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done, place="Table 1", title="FAIA in one way", conditions="Profile tiny: small.")
+    others = {
+        "faa": ("Table 6", "FAA in one way"),
+        "own": ("ours", "Mine in one way"),
+        "ff": ("Table 5", "FF in one way"),
+    }
+    tables = [results]
+    for name, (place, title) in others.items():
+        grid = replace(results.grid, name=name, place=place, title=title)
+        tables.append(replace(results, expansion=replace(results.expansion, grid=grid)))
+    elsewhere = replace(results.grid, name="big", conditions="Profile paper: big.")
+    tables.append(replace(results, expansion=replace(results.expansion, grid=elsewhere)))
+    found = write_figures(tables, styles(tables), tmp_path)
+    assert found[0] == found[1] == found[2] == found[3] != found[4]
+    for kind in KINDS:
+        words = comments(tmp_path / "figures" / f"grid-{kind}.svg")
+        assert "Tables 1, 5 and 6: FAIA, FF, FAA and Mine in one way" in words and "Profile tiny: small." in words
+        words = comments(tmp_path / "figures" / f"big-{kind}.svg")
+        assert "Table 1: FAIA in one way" in words and "Profile paper: big." in words
+
+
+def comments(path: Path) -> str:
+    """The texts of an SVG, which are drawn, and stand as comments beside that; all on one line."""
+    return " ".join(" ".join(re.findall(r"<!--(.*?)-->", path.read_text(), re.S)).split())
+
+
+def test_headings_of_several_tables(half_done: Expansion) -> None:
+    def of(*tables: tuple[str, str]) -> str:
+        return shared_heading([replace(half_done.grid, place=place, title=title) for place, title in tables])
+
+    assert of(("Table 2", "Two")) == "Table 2: Two" and of(("ours", "Ours")) == "Ours"
+    assert (
+        of(("Figure 2", "A b"), ("Table 10", "C b"), ("Table 9", "D b")) == "Tables 9 and 10 and Figure 2: D, C and A b"
+    )
+    assert of(("", "One"), ("ours", "Other")) == "One; Other" and of(("", "The same"), ("", "The same")) == "The same"
+    assert of(("", "in short"), ("", "this in short")) == "in and this in short"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_words_are_beside_the_panels_and_within_the_figure(kind: str, buffers: int) -> None:
+    results = made_up_results(rows=2, buffers=2, seeds=2, tasks=2)
+    diagnostics = {"at": [4, 8], "task": [2, 2], "buffer_error": [0.5, 0.6], "buffer_cosine": [0.5, 0.6]}
+    records = {place: record | {"diagnostics": diagnostics} for place, record in results.records.items()}
+    if buffers == 1:  # a single panel
+        columns = {"S-CIFAR10, 100": {"dataset": "a"}, "S-CIFAR10, 200": {"dataset": "a"}}
+        grid = replace(results.grid, columns=columns if kind == "memory" else dict(list(columns.items())[:1]))
+        results = replace(results, expansion=replace(results.expansion, grid=grid))
+    drawers = {name: draw for name, _, draw in kinds(replace(results, records=records), styles([results]))}
+    words = Words("A LONG TITLE in bold " * 8, "Profile tiny: WWWW as wide as can be. " * 6, "A caption " * 40)
+    figure = drawers[kind](words)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.texts]
+    texts = [" ".join(text.get_text().split()) for text in figure.texts]
+    assert texts == [" ".join(part.split()) for part in (words.title, words.scale, words.caption)]
+    assert all(box.x0 > 0 and box.x1 < figure.bbox.x1 and box.y0 > 0 and box.y1 < figure.bbox.y1 for box in boxes)
+    title, scale, caption = boxes
+    panels = [axes.get_tightbbox() for axes in figure.axes]
+    assert title.y0 > scale.y1 and scale.y0 > max(box.y1 for box in panels)
+    assert min(box.y0 for box in panels) > caption.y1
+    short = drawers[kind](Words("title"))
+    assert short.get_figheight() < figure.get_figheight() and short.get_figwidth() == figure.get_figwidth()
+
+
+CROWDED = ", without their standard errors: there are more than 6 methods"
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "errors"), [(4, 2, " ± one standard error"), (4, 1, ""), (8, 2, CROWDED), (8, 1, "")]
+)
+def test_captions_promise_the_errors_that_are_drawn(rows: int, seeds: int, errors: str) -> None:
+    results = made_up_results(rows=rows, buffers=2, seeds=seeds, tasks=2)
+    looks = styles([results])
+    captions = {kind: (caption, draw) for kind, caption, draw in kinds(results, looks)}
+    caption, draw = captions["accuracy"]
+    assert caption == f"AA_t over the tasks t: mean over seeds{errors}"
+    areas = [area for axes in draw(Words("")).axes for area in axes.collections if area.get_paths()]
+    assert bool(areas) == errors.startswith(" ±")
+    caption, draw = captions["memory"]
+    assert caption.endswith("mean over seeds" + (" ± one standard error" if seeds > 1 else ""))
+    bars = [len(axes.containers) for axes in draw(Words("")).axes]
+    assert bars == ([rows, rows] if seeds > 1 else [0, 0])
+
+
+def test_captions_say_which_panels_and_points_have_errors() -> None:
+    results = made_up_results(rows=8, buffers=2, seeds=2, tasks=2)
+    for (row, column, seed), record in list(results.records.items()):
+        if (column == "S-CIFAR10, 100" and row not in ("M0", "DGC-M0")) or (row, seed) == ("M0", 1):
+            del results.records[row, column, seed]
+        elif row == "DGC-M1":
+            record["stored_bytes"] = 0
+    captions = {kind: caption for kind, caption, _ in kinds(results, styles([results]))}
+    several = " ± one standard error where there are several seeds"
+    assert captions["accuracy"].endswith(f"mean over seeds{several}, in panels of at most 6 methods")
+    assert captions["memory"].endswith(f"mean over seeds{several}")
+
+
+def test_a_single_point_shows_its_error_and_so_does_a_level_line() -> None:
+    looks = styles([made_up_results(2, 1, 1, 2)])
+    unknown, known = summarise([]), summarise([50.0, 60.0])
+    cells = {"M0": Cell(2, average_accuracy=[unknown, known])}
+    (axes,) = drawing.accuracy({"column": cells}, looks, Words("")).axes
+    assert len(axes.containers) == 1  # its error
+    rows = {"M0": [Cell(2, memory=10, faia=known)], "DGC-M0": [Cell(2, memory=0, faia=known)]}
+    (axes,) = drawing.memory({"digits": rows}, looks, Words("")).axes
+    ((_, _, (bar,)),) = axes.containers
+    assert bar.get_segments()[0][:, 1].tolist() == [50.0, 60.0]  # the mean is 55, its standard error 5
+    (span,) = axes.patches
+    assert (span.get_y(), span.get_height()) == (50.0, 10.0)
+
+
+def test_methods_without_a_known_memory_are_named(tmp_path: Path) -> None:
+    results = made_up_results(rows=3, buffers=2, seeds=1, tasks=2)
+    for (row, column, _), record in results.records.items():
+        if row == "M0" or (row, column) == ("DGC-M0", "S-CIFAR10, 200"):
+            del record["stored_bytes"]
+    write_report([results], tmp_path)
+    named = "Without M0, DGC-M0 (S-CIFAR10, 200): their runs do not tell their memory"
+    assert f"{named}](figures/many-memory.png)" in (tmp_path / "report.md").read_text()
+    assert f"{named}." in comments(tmp_path / "figures" / "many-memory.svg")
+
+
+@pytest.mark.slow
+def test_figures_of_an_earlier_report_go_and_nothing_else(half_done: Expansion, tmp_path: Path) -> None:
+    results = results_of(half_done)
+    earlier = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="old")))
+    write_report([earlier], tmp_path)
+    figures = tmp_path / "figures"
+    assert (figures / "old-loss.svg").exists()
+    for name in ("mine-loss.png", "old-loss.pdf", "notes.txt"):
+        (figures / name).write_text("mine")
+    (figures / "old-accuracy.svg").unlink()
+    write_report([results], tmp_path)
+    written = {f"grid-{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg")}
+    assert {path.name for path in figures.iterdir()} == written | {"mine-loss.png", "old-loss.pdf", "notes.txt"}
+    write_report([results], tmp_path)  # what is shown stays
+    assert written < {path.name for path in figures.iterdir()}
+
+
+@pytest.mark.slow
+def test_figures_take_names_as_they_are(half_done: Expansion, tmp_path: Path) -> None:
+    rows = {NASTY if row == "ER" else row: replace(spec, against=None) for row, spec in half_done.grid.rows.items()}
+    results = results_of(half_done, title=NASTY, rows=rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
+        write_figures([results], styles([results]), tmp_path)
+    assert (tmp_path / "figures" / "grid-accuracy.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_names_of_many_rows_fit_in(columns: int) -> None:
+    looks = styles([made_up_results(30, 1, 1, 2)])
+    cells = {row: Cell(1, average_accuracy=[summarise([50.0])] * 2) for row in looks}
+    figure = drawing.accuracy({f"column {i}": cells for i in range(columns)}, looks, Words("title"))
+    figure.canvas.draw()
+    texts = figure.legends[0].get_texts() if columns > 1 else figure.axes[0].texts
+    boxes = [text.get_window_extent() for text in texts]
+    assert [text.get_text() for text in texts] == list(looks) and len(boxes) == 30
+    assert min(box.y0 for box in boxes) > 0 and max(box.y1 for box in boxes) < figure.bbox.y1
+    ordered = sorted(boxes, key=lambda box: box.y0)
+    assert all(below.y1 < above.y0 + 1 for below, above in pairwise(ordered))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_name_that_begins_with_an_underscore_is_shown(columns: int) -> None:
+    look = styles([made_up_results(1, 1, 1, 2)])["M0"]
+    cells = {row: Cell(1, average_accuracy=[summarise([50.0])] * 2) for row in ("_mine", "other")}
+    panels = {f"column {i}": cells for i in range(columns)}
+    figure = drawing.accuracy(panels, dict.fromkeys(cells, look), Words("title"))
+    texts = figure.legends[0].get_texts() if columns > 1 else figure.axes[0].texts
+    assert [text.get_text() for text in texts] == ["_mine", "other"]
+
+
+def test_memory_is_labelled_by_plain_numbers() -> None:
+    cells = [Cell(1, memory=memory, faia=summarise([20.0])) for memory in (1_540_000, 6_160_000)]
+    looks = styles([made_up_results(1, 1, 1, 2)])
+    figure = drawing.memory({"digits": {"M0": cells}}, looks, Words("title"))
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both")]
+    assert {"2", "5"} <= set(labels) and all(re.fullmatch(r"[\d.]*", label) for label in labels), labels
+
+
+def test_latex_is_well_formed(half_done: Expansion, tmp_path: Path) -> None:
+    grid = half_done.grid
+    rows = {f"{row} {NASTY}": replace(spec, against=None) for row, spec in grid.rows.items()}
+    nasty = results_of(half_done, title=NASTY, rows=rows, columns={**grid.columns, NASTY: {}}, name="nasty grid")
+    for results in (nasty, results_of(half_done, paper=PAPER), made_up_results(4, 2, 2, 2)):
+        text = latex(results)
+        assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\toprule") == text.count(r"\bottomrule")
+        for tabular in re.findall(r"\\begin{tabular}.*?\\end{tabular}", text, re.S):
+            (letters,) = re.findall(r"{(l?r+)}", tabular)
+            for row in [line for line in tabular.splitlines() if line.endswith(r"\\")]:
+                spans = [int(n) for n in re.findall(r"\\multicolumn{(\d+)}", row)]
+                assert len(re.findall(r"(?<!\\)&", row)) + 1 + sum(spans) - len(spans) == len(letters), row
+        name = re.search(r"\\input{(.*)}", document([results]))
+        assert name is not None and " " not in name[1]
+        (tmp_path / name[1]).write_text(text)
+        (tmp_path / "report.tex").write_text(document([results]))
+        if shutil.which("pdflatex"):
+            command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+            assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_reasons_name_no_folders(tmp_path: Path) -> None:
+    from experiments.cells import FOLDERS
+
+    assert FOLDERS.sub("", f"{tmp_path}/models/x.yaml: key 1/2") == "x.yaml: key 1/2"

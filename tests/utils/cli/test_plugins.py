@@ -1,0 +1,644 @@
+"""Files from elsewhere: how they are found, named, reported and made part of a run's identity; DGC on top of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from foreign_helpers import FOREIGN, flags_of
+from helpers import ROOT, assert_same_run, run
+from method_helpers import Killed, assert_exact_resume, kill_at
+
+import models
+from main import initialize
+from models.gem import overwrite_grad, store_grad
+from models.hal import Hal
+from models.utils import dgc_mixin
+from models.utils.dgc_mixin import DgcMixin
+from models.utils.with_dgc import with_dgc
+from utils.cli import registry
+from utils.cli.parse import listing, parse_args
+from utils.errors import UsageError, UserError
+from utils.run.identity import config_hash, relevant_config
+from utils.training import train
+
+MODEL = """
+from models.utils.continual_model import ContinualModel
+
+class Mine(ContinualModel):
+    NAME = {name}
+    COMPATIBILITY = ["class-il"]
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+"""
+BACKBONE = """
+from backbone import register_backbone
+from backbone.MNISTMLP import MNISTMLP
+
+@register_backbone("tiny-" + "mlp")
+def tiny(num_classes, width: int = 7, input_size: int = 784):
+    return MNISTMLP(input_size, num_classes, width)
+"""
+
+
+def write(folder: Path, name: str, content: str) -> str:
+    (folder / name).write_text(content)
+    return str(folder / name)
+
+
+def parse(*flags: str) -> Namespace:
+    return parse_args(["--lr", "0.1", "--seed", "0", *flags])
+
+
+@pytest.mark.parametrize("name", ["'any_name'", "'any' + '_name'", "'_'.join(['any', 'name'])"])
+@pytest.mark.parametrize("asked", ["any_name", "any-name", "ANY-name"])
+def test_a_plugin_is_found_by_its_name_whatever_its_file_is_called(name: str, asked: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "something else.py", MODEL.format(name=name))
+    args = parse("--plugin", file, "--model", asked)
+    assert args.model == "any-name" and models.get_model_class(args).__name__ == "Mine"
+
+
+@pytest.mark.parametrize("name", ["'by_decorator'", "'by' + '_decorator'"])
+def test_a_decorator_names_a_model_as_well(name: str, tmp_path: Path) -> None:
+    decorated = f"\nfrom models import register_model\n@register_model({name})\nclass"
+    content = MODEL.format(name="'mine'").replace("\nclass", decorated)
+    args = parse("--plugin", write(tmp_path, "m.py", content), "--model", "by_decorator")
+    assert models.get_model_class(args).NAME == "mine"
+
+
+def test_what_cannot_be_saved_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    init = "\n    def begin_task(self, dataset):\n        self.late = iter([])\n    early = None\n"
+    init += "\n    def __init__(self, *args):\n        super().__init__(*args)\n        self.early = iter([])\n"
+    file = write(tmp_path, "m.py", MODEL.format(name="'iterators'") + init)
+    run(tmp_path / "run", "--plugin", file, "--lr", "0.1", "--n_epochs", "1", "--stop_after", "1", model="iterators")
+    said = [record.message for record in caplog.records]
+    assert said == [
+        f"an interrupted run will not resume exactly: {name} (builtins.list_iterator) can't be saved"
+        for name in ("early", "late")
+    ]
+
+
+def test_one_dropped_into_the_folder_is_found_also_by_a_computed_name() -> None:
+    file = ROOT / "models" / "zz_dropped.py"
+    file.write_text(MODEL.format(name="'dropped' + '_in'"))
+    try:
+        assert models.get_model_class(parse("--model", "dropped_in")).__name__ == "Mine"
+        with pytest.raises(UsageError, match="unknown model 'dropped-out'"):
+            parse("--model", "dropped-out")
+    finally:
+        file.unlink()
+
+
+def test_a_name_that_is_taken_goes_to_the_plugin_with_a_notice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("'er'", "'e' + 'r'"):
+        caplog.clear()
+        file = write(tmp_path, "mine.py", MODEL.format(name=name))
+        assert models.get_model_class(parse("--plugin", file, "--model", "er")).__name__ == "Mine"
+        assert [record.message for record in caplog.records] == [
+            f"model er is that of {file}, not that of models/er.py"
+        ]
+    caplog.clear()
+    assert models.get_model_class(parse("--model", "er", "--buffer_size", "5")).__name__ == "Er"
+    assert not caplog.records
+
+
+def test_a_file_added_to_the_folder_wins_over_the_one_that_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    file = ROOT / "models" / "a_dropped.py"
+    file.write_text(MODEL.format(name="'er'"))
+    try:
+        assert models.get_model_class(parse("--model", "er")).__name__ == "Mine"
+        assert "models/a_dropped.py, not that of models/er.py" in caplog.text
+    finally:
+        file.unlink()
+
+
+def test_several_plugins_of_several_kinds(tmp_path: Path) -> None:
+    files = [write(tmp_path, "m.py", MODEL.format(name="'mine'")), write(tmp_path, "b.py", BACKBONE)]
+    flags = ["--plugin", files[0], "--plugin", files[1], "--backbone", "tiny_mlp", "--width", "5"]
+    _, model, _ = run(tmp_path / "run", "--lr", "0.1", "--stop_after", "1", *flags, model="mine")
+    assert (model.net.feature_dim, model.args.backbone) == (5, "tiny-mlp")
+    assert model.args.plugin == files
+    table = listing(files)
+    assert "plugins:\n  mine" in table and "tiny-mlp" not in table  # a listing imports nothing
+
+
+def test_a_plugin_imports_what_lies_beside_it_or_is_given_too(tmp_path: Path) -> None:
+    """Before what we have under that name, which for all others stays what it is."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    importing = "from models.far import WORD\nfrom models.er import Mine as Er\nfrom models.derpp import Derpp\n"
+    here = write(
+        tmp_path / "one", "m.py", importing + MODEL.format(name="'importing'") + "    words = WORD, Er, Derpp\n"
+    )
+    write(tmp_path / "one", "er.py", MODEL.format(name="'beside'"))
+    far = write(tmp_path / "two", "far.py", "WORD = 'far'\n")
+    found = models.get_model_class(parse("--plugin", here, "--plugin", far, "--model", "importing"))
+    word, er, derpp = found.words  # type: ignore[attr-defined]
+    assert (word, er.NAME, derpp) == ("far", "beside", models.get_model_class(Namespace(model="derpp")))
+    assert models.get_model_class(Namespace(model="er")).NAME == "er"
+    alone = write(tmp_path / "one", "m.py", importing + MODEL.format(name="'importing'") + "# alone\n")
+    with pytest.raises(
+        UserError, match=r"m\.py cannot be imported: ModuleNotFoundError: No module named 'models\.far'"
+    ):
+        parse("--plugin", alone, "--model", "importing")
+
+
+def test_a_gem_comes_without_the_file_of_gem(tmp_path: Path) -> None:
+    file = write(tmp_path, "alone.py", (FOREIGN / "agem.py").read_text())
+    flags = ("--plugin", file, "--buffer_size", "100", "--lr", "0.1", "--n_epochs", "3", "--stop_after", "3")
+    summary, model, _ = run(tmp_path / "alone", *flags, model="agem")
+    beside, _, _ = run(tmp_path / "beside", *flags_of("agem"), *flags[6:], model="agem")
+    assert type(model).__module__.startswith("plugin_alone") and summary["class_il"] == beside["class_il"]
+
+
+@pytest.mark.numeric
+def test_gradients_as_one_vector() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(2, 3)), *(torch.nn.Parameter(torch.zeros(n)) for n in (2, 1))]
+    parameters[0].grad, parameters[2].grad = torch.arange(6.0).view(3, 2).T, torch.tensor([9.0])
+    vector, sizes = torch.ones(9), [6, 2, 1]
+    store_grad(lambda: parameters, vector, sizes)
+    assert vector.tolist() == [0, 2, 4, 1, 3, 5, 0, 0, 9]
+    overwrite_grad(lambda: parameters, -vector, sizes)
+    assert parameters[0].grad.tolist() == [[0, -2, -4], [-1, -3, -5]] and parameters[2].grad.tolist() == [-9]
+    assert parameters[1].grad is None
+
+
+BROKEN = {
+    "imports": "import no_such_module\n" + MODEL.format(name="'broken'"),
+    "raises": MODEL.format(name="'broken'") + "\nraise RuntimeError('as\\nsuch')",
+    "exits": "import sys\nsys.exit(3)\n" + MODEL.format(name="'broken'"),
+    "computed": "raise KeyError('no name')",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_is_reported_when_asked_for_and_hinders_nobody(kind: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "broken.py", BROKEN[kind])
+    with pytest.raises(UserError, match=r"broken\.py cannot be imported: \w+(Error|Exit): ") as caught:
+        parse("--plugin", file, "--model", "broken")
+    assert "\n" not in str(caught.value)
+    assert models.get_model_class(parse("--plugin", file, "--model", "sgd")).NAME == "sgd"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("x = 1\ndef f(:", "invalid syntax, line 2"),
+        ("\0", "source code .* null bytes"),
+        ("(" * 10**5, "too many|overflow"),
+    ],
+    ids=["syntax", "zero", "nested"],
+)
+def test_a_plugin_with_a_syntax_error_is_named_as_such(content: str, reason: str, tmp_path: Path) -> None:
+    """Also where another file has the model: it can't have been meant."""
+    file = write(tmp_path, "broken.py", content)
+    for model in ("broken", "sgd"):
+        with pytest.raises(
+            UsageError, match=rf"--plugin {file} is not valid Python: .*({reason}).*; correct it"
+        ) as caught:
+            parse("--plugin", file, "--model", model)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_model_whose_flags_clash_is_reported_in_one_line(tmp_path: Path) -> None:
+    parser = "\n    @staticmethod\n    def get_parser(parser):\n        parser.add_argument('--lr', type=float)\n"
+    file = write(tmp_path, "clash.py", MODEL.format(name="'clash'") + parser)
+    with pytest.raises(UserError, match=r"the flags of model clash can't be added: ArgumentError: .*--lr"):
+        parse("--plugin", file, "--model", "clash")
+
+
+def test_a_parser_of_its_own_is_taken_over(tmp_path: Path) -> None:
+    body = """
+    @staticmethod
+    def get_parser(parser):
+        parser = ArgumentParser(description="mine")
+        add_rehearsal_args(parser)
+        parser.add_argument("--p-steps", type=int, default=3)
+        parser.set_defaults(n_epochs=2, of_no_flag=5)
+        parser.add_argument_group(title="more", description="of mine").add_argument("--further", type=int, default=4)
+        return parser
+"""
+    content = "from utils.args import *\n" + MODEL.format(name="'own_parser'") + body
+    args = parse("--plugin", write(tmp_path, "own.py", content), "--model", "own_parser", "--buffer_size", "7")
+    assert (args.buffer_size, args.p_steps, args.n_epochs, args.of_no_flag, args.further) == (7, 3, 2, 5, 4)
+
+
+def test_what_is_not_there_or_given_twice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.py: no such file"):
+        parse("--plugin", str(tmp_path / "nowhere.py"), "--model", "sgd")
+    with pytest.raises(UsageError, match="--seed is given 2 times"):
+        parse("--model", "sgd", "--seed", "1")
+
+
+def test_a_run_depends_on_the_content_of_its_plugin_not_on_its_place(tmp_path: Path) -> None:
+    def hash_of(file: str) -> str:
+        return config_hash(relevant_config(parse("--plugin", file, "--model", "mine")))
+
+    content = MODEL.format(name="'mine'")
+    (tmp_path / "elsewhere").mkdir()
+    first = hash_of(write(tmp_path, "m.py", content))
+    assert hash_of(write(tmp_path / "elsewhere", "other.py", content)) == first
+    assert hash_of(write(tmp_path, "m.py", content + "# edited\n")) != first
+    assert not {"plugin", "plugin_sha256"} & relevant_config(parse("--model", "sgd")).keys()
+
+
+@pytest.mark.slow
+def test_resume_finds_the_plugin_and_notices_an_edit(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "mine.py", (FOREIGN / "sgd.py").read_text().replace("'sgd'", "'mine'").replace('"sgd"', "'mine'")
+    )
+    base = tmp_path / "run"
+    _, _, directory = run(base, "--plugin", file, "--lr", "0.1", "--n_epochs", "1", "--stop_after", "1", model="mine")
+    assert yaml.safe_load((directory / "config.yaml").read_text())["args"]["plugin"] == [file]
+    command = [sys.executable, str(ROOT / "main.py"), "--resume", str(directory)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "This run is finished" in done.stdout, done.stderr
+    (directory / "summary.json").unlink()
+    Path(file).write_text(Path(file).read_text() + "\n# edited\n")
+    with pytest.raises(UsageError, match=r"was begun with other settings \(plugin_sha256"):
+        train(*initialize(parse("--resume", str(directory))))
+
+
+def test_a_file_given_by_loadcheck_never_has_its_plugin_imported(tmp_path: Path) -> None:
+    """Whoever made the file can name any path, and the code there must not run unless the user names it, too."""
+    mark = tmp_path / "mark"
+    evil = write(tmp_path, "evil.py", f"open({str(mark)!r}, 'w').close()\n" + MODEL.format(name="'evil'"))
+    file = tmp_path / "model.pt"
+    for named in ([evil], evil, {evil: 1}, [3]):
+        stored = {"model": "evil", "dataset": "seq-digits", "plugin": named}
+        torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, file)
+        for flags in ([], ["--help"], ["--dataset", "seq-digits"], ["--model", "evil"], ["--model", "sgd"]):
+            with pytest.raises(
+                UsageError, match=r"model\.pt was made with --plugin .*; give --plugin yourself"
+            ) as error:
+                parse("--loadcheck", str(file), *flags)
+            assert "\n" not in str(error.value)
+        assert parse("--loadcheck", str(file), "--model", "sgd", "--dataset", "seq-digits").plugin == []
+        with pytest.raises(UsageError, match="unknown model 'evil'"):
+            parse("--loadcheck", str(file), "--model", "evil", "--dataset", "seq-digits")
+    assert not mark.exists()
+    assert parse("--loadcheck", str(file), "--plugin", evil).model == "evil"
+    assert mark.exists()  # the trap itself works
+
+
+def test_a_file_given_by_loadcheck_does_not_decide_where_a_run_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_PROJECT", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    flags = {"wandb_project": "theirs", "wandb_entity": "them", "wandb_name": "x", "wandb_tags": ["x"], "nowand": 0}
+    stored = {"model": "sgd", "lr": 0.25, **flags}
+    torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, tmp_path / "model.pt")
+    args = parse_args(["--loadcheck", str(tmp_path / "model.pt"), "--seed", "0"])
+    assert (args.model, args.wandb_project, args.wandb_entity, args.wandb_name) == ("sgd", None, None, None)
+    assert args.nowand == 1 and args.wandb_tags == []
+
+
+def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = write(tmp_path, "broken.py", "raise SystemExit('imported')\n")
+    config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError):
+        parse_args(["--resume", str(tmp_path), "--model", "no-such-model"])
+    assert f"--resume {tmp_path} imports its plugin: {broken}" in caplog.text
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"args": {"model": "sgd", "plugin": 3}}))
+    with pytest.raises(UserError, match="is damaged: plugin: 3 is no list of files"):
+        parse_args(["--resume", str(tmp_path)])
+
+
+# -- DGC on top ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.numeric
+def test_dgc_on_a_foreign_model_is_the_two_lines_of_class(tmp_path: Path) -> None:
+    """`--dgc 1` and `class DgcErAce(DgcMixin, ErAce)` give the same numbers, which are not those without DGC."""
+    foreign = (FOREIGN / "er_ace.py").read_text()
+    two_lines = """
+from models.utils.dgc_mixin import DgcMixin
+
+class DgcErAce(DgcMixin, AsymmetricReplay):
+    NAME, COMPATIBILITY = 'two_lines', ['class-il', 'task-il']
+"""
+    by_hand = write(tmp_path, "two_lines.py", foreign + two_lines)
+    flags = ("--lr", "0.1", "--buffer_size", "100", "--n_epochs", "2", "--stop_after", "3")
+    dgc = (*flags, "--dgc_estimator", "closed", "--dgc_alpha", "0.3")
+    _, model, one = run(tmp_path / "a", "--plugin", str(FOREIGN / "er_ace.py"), "--dgc", "1", *dgc, model="er_ace")
+    _, _, two = run(tmp_path / "b", "--plugin", by_hand, *dgc, model="two_lines")
+    _, _, base = run(tmp_path / "c", "--plugin", str(FOREIGN / "er_ace.py"), *flags, model="er_ace")
+    assert (model.NAME, type(model).__mro__[2]) == ("dgc_er_ace", DgcMixin)
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+    assert (one / "metrics.jsonl").read_bytes() != (base / "metrics.jsonl").read_bytes()
+    calibrator = model.dgc.calibrator
+    assert calibrator and all(torch.isfinite(part).all() for part in calibrator.values())
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "released"])
+def test_dgc_on_a_foreign_model_resumes_exactly(estimator: str, tmp_path: Path) -> None:
+    flags = (*flags_of("er_ace"), "--dgc", "1", "--dgc_estimator", estimator, "--dgc_alpha", "0.1", "--dgc_m", "4")
+    method = models.get_model_class(parse_args(["--model", "er_ace", *flags]))
+    assert_exact_resume(method, tmp_path, *flags, model="er_ace")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--model", "er", "--buffer_size", "5"], "er has a DGC of its own; use --model dgc_er"),
+        (["--model", "xder", "--buffer_size", "5"], "use --model dgc_xder"),
+        (["--model", "dgc_er", "--buffer_size", "5"], "dgc-er is with DGC already"),
+        (["--model", "sgd"], "sgd has no replay buffer"),
+        (["--model", "joint"], "joint has no replay buffer"),
+        (["--model", "icarl", "--buffer_size", "5"], "icarl draws no replay batch: .* use --model dgc_er, dgc_derpp"),
+        (["--model", "agem_r", "--buffer_size", "5"], "agem-r projects .* DGC is defined here for er, derpp, xder"),
+        (["--model", "gss", "--buffer_size", "5"], "gss chooses at every step what it stores"),
+        (["--plugin", str(FOREIGN / "lwf.py"), "--model", "lwf"], "lwf has no replay buffer"),
+    ],
+)
+def test_dgc_is_refused_with_a_reason(flags: list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=f"--dgc 1: .*{reason}"):
+        parse(*flags, "--dgc", "1")
+
+
+@pytest.mark.parametrize("name", models.get_model_entries())
+def test_every_method_of_ours_has_a_dgc_of_its_own_or_none(name: str) -> None:
+    with pytest.raises(UsageError, match="--dgc 1: "):
+        parse("--model", name, "--buffer_size", "5", "--dgc", "1")
+
+
+def test_dgc_on_a_plugin_that_has_taken_the_name_of_ours(tmp_path: Path) -> None:
+    args = parse(*flags_of("er")[:2], "--model", "er", "--buffer_size", "5", "--dgc", "1")
+    assert issubclass(models.get_model_class(args), DgcMixin) and args.dgc_estimator == "sampled"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("hal", r"would need a utils\.buffer\.Buffer in self\.buffer, which is a utils\.ring_buffer\.RingBuffer"),
+        ("der", "dgc_der: DGC corrects the cross-entropy of replayed images, but its base stores no labels with them"),
+        ("fdr", "dgc_fdr: .* stores no labels with them"),  # it fills its buffer at the end of a task
+        ("gdumb", "dgc_gdumb: .* makes no step of its optimizer in `observe`"),
+        ("icarl", "dgc_icarl: .* draws nothing from self.buffer by get_data in `observe`"),
+        ("bic", "dgc_bic: .* draws nothing from self.buffer"),
+        (
+            "mer",
+            "dgc_mer: .* neither by themselves nor joined to the stream's batch; use --dgc_view plain",
+        ),  # before it
+    ],
+)
+def test_dgc_needs_a_buffer_of_labelled_images_draws_and_steps(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=reason):
+        run(tmp_path, *flags_of(name), "--dgc", "1", "--n_epochs", "1", "--stop_after", "2", model=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("mer", ("--dgc_view", "plain")),
+        ("er", ("--dgc_estimator", "closed")),
+        ("er", ("--start_from", "2")),  # with nothing in memory in the only task that is trained
+        ("icarl", ("--dgc_alpha", "0")),  # the method alone
+        ("icarl", ("--dgc_estimator", "released")),  # needs no draw of the method's
+    ],
+)
+def test_dgc_runs_where_it_may_act(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = "3" if "--start_from" in flags else "2"
+    line = (*flags_of(name), "--dgc", "1", "--n_epochs", "1", "--stop_after", tasks, *flags)
+    summary, model, _ = run(tmp_path, *line, model=name)
+    assert summary["class_il"]["FAA"] >= 0 and isinstance(model, DgcMixin)
+
+
+def test_that_dgc_has_nothing_to_do_is_known_after_resuming(tmp_path: Path) -> None:
+    flags = (*flags_of("icarl"), "--dgc", "1", "--n_epochs", "1", "--stop_after", "2")
+    method = models.get_model_class(parse_args(["--model", "icarl", *flags]))
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(method, 17, patch)  # of 18, in task 2
+        with pytest.raises(Killed):
+            run(tmp_path, *flags, "--checkpoint_every", "2", model="icarl")
+    with pytest.raises(UsageError, match="draws nothing from"):
+        run(tmp_path, *flags, model="icarl")
+
+
+def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is filled as the stream goes: there is no end of a task for which it could wait."""
+    flags = (*flags_of("er"), "--dgc", "1", "--task_free", "1", "--n_epochs", "1", "--stop_after", "2")
+    _, model, _ = run(tmp_path / "er", *flags, model="er")
+    assert model._dgc_used and len(model.buffer) == 100
+    with pytest.raises(UsageError, match="stores no labels"):
+        run(tmp_path / "der", *flags_of("der"), *flags[-8:], model="der")
+    monkeypatch.setattr(dgc_mixin, "IDLE", 5)
+    monkeypatch.setattr(type(model), "dgc_draw", lambda self: None)
+    with pytest.raises(UsageError, match="draws nothing from"):
+        run(tmp_path / "idle", *flags, model="er")
+
+
+def test_dgc_on_a_file_in_models_that_is_none_of_ours() -> None:
+    entry = registry.Entry("mine", ROOT / "models" / "mine.py", "Mine", "", "models.mine")
+    assert issubclass(with_dgc(entry, Hal), DgcMixin)
+
+
+BUFFERS = {
+    "loose": """
+class Memory(Buffer):
+    def get_data(self, *args, **kwargs):
+        return super().get_data(*args, **kwargs)
+""",
+    "index_last": """
+class Memory(Buffer):
+    def get_data(self, size, transform=None, give_index=False, random=False, device=None, **more):
+        index, *fields = super().get_data(size, transform, return_index=True, device=device, **more)
+        return (*fields, index) if give_index else tuple(fields)
+""",
+}
+
+
+def with_memory(folder: Path, kind: str) -> str:
+    """ER as it is given, with a buffer of its own kind."""
+    text = (FOREIGN / "er.py").read_text().replace("self.buffer = Buffer(", "self.buffer = Memory(")
+    text = text.replace("\n\nclass PlainReplay", BUFFERS[kind] + "\n\nclass PlainReplay")
+    if kind == "index_last":
+        text = text.replace("old_x, old_y = ", "old_x, old_y, _ = ").replace("device=self.device)", "give_index=True)")
+    return write(folder, f"{kind}.py", text)
+
+
+MEMORY_RUN = ("--dgc", "1", "--dgc_alpha", "0.3", "--dgc_m", "4", "--lr", "0.1", "--buffer_size", "100")
+MEMORY_RUN = (*MEMORY_RUN, "--n_epochs", "1", "--stop_after", "2")
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("estimator", ["sampled", "closed"])
+def test_a_buffer_need_not_tell_its_rows_as_ours_does(kind: str, estimator: str, tmp_path: Path) -> None:
+    flags = (*MEMORY_RUN, "--dgc_estimator", estimator)
+    own = ("--plugin", with_memory(tmp_path, kind))
+    _, model, one = run(tmp_path / "one", *own, *flags, model="er")
+    _, _, two = run(tmp_path / "two", "--plugin", str(FOREIGN / "er.py"), *flags, model="er")
+    assert model._dgc_used and type(model.buffer).__name__ == "Memory"
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_what_needs_its_rows_is_refused(kind: str, tmp_path: Path) -> None:
+    flags = ("--plugin", with_memory(tmp_path, kind), *MEMORY_RUN, "--dgc_view", "plain")
+    with pytest.raises(UsageError, match="does not tell which images it hands out; use --dgc_view same") as caught:
+        run(tmp_path / "run", *flags, model="er")
+    assert "\n" not in str(caught.value)
+
+
+BASE = """
+import torch
+from models.utils.continual_model import ContinualModel
+from utils.args import add_rehearsal_args
+from utils.buffer import Buffer
+
+class Base(ContinualModel):
+    NAME, COMPATIBILITY = "base", ["class-il"]
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(args.buffer_size)
+        self.steps = []
+
+    def draw(self):
+        return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+
+    def step(self, loss, *drawn):
+        self.steps.append(drawn)
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss.item()
+"""
+ONCE = """
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.buffer.add_data(not_aug_inputs, labels)
+        if self.buffer.is_empty():
+            return self.step(self.loss(self.net(inputs), labels))
+        x, y = self.draw()
+        {}
+"""
+OBSERVES = {
+    "alone": ONCE.format("return self.step(self.loss(self.net(inputs), labels) + self.loss(self.net(x), y), x)"),
+    "joined": ONCE.format(
+        "return self.step(self.loss(self.net(torch.cat((inputs, x))), torch.cat((labels, y))), torch.cat((inputs, x)))"
+    ),
+    "neither": ONCE.format("return self.step(self.loss(self.net(x.flip(-1)), y), x)"),
+    # A step without a draw, one, one of which the second of two draws is not in the cross-entropy, and one without.
+    "several": """
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.step(self.loss(self.net(inputs), labels))
+        if not self.buffer.is_empty():
+            x, y = self.draw()
+            self.step(self.loss(self.net(x), y), x)
+            (x, y), (z, _) = self.draw(), self.draw()
+            self.step(self.loss(self.net(x), y) + 0.1 * self.net(z).square().mean(), x)
+        self.buffer.add_data(not_aug_inputs, labels)
+        return self.step(self.loss(self.net(inputs), labels))
+""",
+}
+
+
+def observed(folder: Path, kind: str, *flags: str) -> tuple[Any, list[Any]]:
+    """A base in its second task, and what DGC took through θ̃ at each step of it; None if a step was not corrected."""
+    line = ["--plugin", write(folder, "base.py", BASE + OBSERVES[kind]), "--model", "base", "--dgc", "1", *flags]
+    line += ["--buffer_size", "60", "--minibatch_size", "8", "--backbone", "resnet18", "--num_filters", "2"]
+    model, dataset, _ = initialize(parse("--base_path", str(folder), "--dgc_alpha", "0.5", *line))
+    for _ in range(2):
+        loader, _ = dataset.get_data_loaders()
+        model.meta_begin_task(dataset)
+        model.steps, taken = [], watch_steps(model)
+        for batch in list(loader)[:3]:
+            model.meta_observe(*batch)
+        if model.current_task == 0:
+            model.meta_end_task(dataset)
+    return model, taken
+
+
+def watch_steps(model: Any) -> list[Any]:
+    taken: list[Any] = []
+    passes: list[Any] = []
+    correction, step = type(model.dgc).correction, type(model.dgc_view).step
+
+    def handing(replay: Any, stream: Any) -> Any:
+        passes[:] = step(model.dgc_view, replay, stream)
+        return passes
+
+    def watched(scale: float) -> Any:
+        before = [p.grad.clone() for p in model.net.parameters()]
+        passes.clear()
+        yield from correction(model.dgc, scale)
+        changed = any(not torch.equal(p.grad, old) for p, old in zip(model.net.parameters(), before, strict=True))
+        taken.append([p.inputs for p in passes] if changed else None)
+
+    model.dgc.correction, model.dgc_view.step = watched, handing
+    return taken
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "closed"])
+def test_each_step_is_calibrated_on_the_draws_since_the_one_before(estimator: str, tmp_path: Path) -> None:
+    model, taken = observed(tmp_path, "several", "--dgc_estimator", estimator)
+    assert [bool(drawn) for drawn in model.steps] == 3 * [False, True, True, False]
+    for drawn, inputs in zip(model.steps, taken, strict=True):
+        assert (inputs is None) == (not drawn)
+        if drawn and estimator == "sampled":
+            assert len(inputs) == 1 and torch.equal(inputs[0], drawn[0])
+    assert model._dgc_task_step == 12 and model.dgc.state_dict().get("stage_step", 12) == 12
+
+
+@pytest.mark.parametrize("kind", ["alone", "joined"])
+def test_how_a_base_passes_what_it_replays_is_found_out(kind: str, tmp_path: Path) -> None:
+    model, taken = observed(tmp_path, kind)
+    assert len(taken) == 3 and model._dgc_joined is (kind == "joined")
+    for (passed,), (inputs,) in zip(model.steps, taken, strict=True):
+        assert torch.equal(passed, inputs) and len(inputs) == (40 if kind == "joined" else 8)
+    assert not model.net._forward_pre_hooks
+
+
+def test_a_pass_that_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"dgc_base: .* use --dgc_view plain$"):
+        observed(tmp_path, "neither")
+    _, taken = observed(tmp_path, "neither", "--dgc_view", "plain")
+    assert len(taken) == 3 and all(inputs is not None for inputs in taken)
+
+
+DROPOUT = """
+from torch import nn
+from backbone import register_backbone
+from backbone.MNISTMLP import MNISTMLP
+
+@register_backbone("dropping")
+def dropping(num_classes, rate: float = 0.5, input_size: int = 784):
+    net = MNISTMLP(input_size, num_classes, 7)
+    net.classifier = nn.Sequential(nn.Dropout(rate), net.classifier)
+    return net
+"""
+
+
+def test_a_network_with_dropout_has_no_pass_that_could_be_taken_twice(tmp_path: Path) -> None:
+    flags = ["--plugin", write(tmp_path, "dropping.py", DROPOUT), "--model", "dgc_er", "--buffer_size", "10"]
+    flags += ["--base_path", str(tmp_path), "--backbone", "dropping"]
+    with pytest.raises(UsageError, match=r"the network has dropout, .*: use --dgc_view plain$"):
+        initialize(parse(*flags))
+    for allowed in (["--rate", "0"], ["--dgc_view", "plain"], ["--dgc_estimator", "closed"], ["--dgc_alpha", "0"]):
+        assert isinstance(initialize(parse(*flags, *allowed))[0], DgcMixin)
+
+
+def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:
+    """A run of ours in a process that has loaded plugins is the same as in one that has not."""
+    flags = ("--buffer_size", "50", "--n_epochs", "1", "--stop_after", "1")
+    _, _, before = run(tmp_path / "before", *flags)
+    run(tmp_path / "plugin", *flags_of("lucir"), "--n_epochs", "1", "--stop_after", "1", model="lucir")
+    _, _, after = run(tmp_path / "after", *flags)
+    assert_same_run(before, after)

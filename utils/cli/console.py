@@ -1,0 +1,76 @@
+"""How a command begins and ends: with streams that can be written to, and in one line and an exit code if it failed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from utils.errors import UserError, outside_reason
+from utils.resume.files import NO_SPACE
+from utils.status import discard
+
+
+def open_standard_streams() -> None:
+    """Before a command opens any file: one that got the number of a closed stream would receive what is printed."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:  # Python found it closed
+            setattr(sys, name, os.fdopen(descriptor, "w", buffering=1, errors="backslashreplace"))
+
+
+@contextmanager
+def one_line_failures() -> Iterator[None]:
+    """Around all of a command. An error of the code keeps its traceback."""
+    try:
+        try:
+            _require_working_directory()
+            yield
+        finally:
+            sys.stdout.flush()  # here, where its failure can still be told
+    except UserError as error:
+        _end(str(error), error.exit_code)
+    except BrokenPipeError:  # `… --list | head`
+        discard(sys.stdout)
+    except Exception as error:
+        line = outside_reason(error) or _output_lost(error)
+        if line is None:
+            raise
+        _end(line, 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            discard(sys.stderr)  # or the exit code would be that of Python's own attempt
+
+
+def _require_working_directory() -> None:
+    """Libraries that torch loads end the process without one, and no relative path means anything."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory is not there any more ({error.strerror}); `cd` to another one"
+        ) from None
+
+
+def _output_lost(error: Exception) -> str | None:
+    """What to say if stdout could not be written; the rest of it is given up. Errors of files have their names."""
+    if not isinstance(error, OSError) or error.errno not in NO_SPACE | {errno.EIO}:
+        return None
+    discard(sys.stdout)
+    return f"stdout can't be written: {error.strerror}; choose another place for the output"
+
+
+def _end(line: str, exit_code: int) -> None:
+    with suppress(OSError):  # nobody can be told
+        print(f"error: {line}", file=sys.stderr)
+    sys.exit(exit_code)

@@ -1,0 +1,79 @@
+"""Find the finished run of a command line without the model's flags, and so without torch.
+
+Which directory a command means follows from all flags and their defaults, of which many are the model's. But the same
+command line, with the same sources, always means the same one: so a run notes a checksum of both in its `config.yaml`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from utils.cli.registry import ROOT, normalise
+
+# Flags of one value, whatever it is, that leave the name of the directory alone; some say where it lies.
+NEUTRAL = frozenset(
+    """base_path results_path checkpoint_path device notes wandb_project wandb_entity wandb_name wandb_group
+    ckpt_name""".split()
+)
+# With these the command line does not tell all, or asks for something else.
+NEVER = frozenset(["resume", "plugin", "loadcheck", "overwrite", "help", "list", "-h"])
+SOURCES = ("models", "datasets", "backbone", "utils")
+
+
+def finished_run(argv: list[str]) -> Path | None:
+    """The directory of the finished run that this command line has made, or names by `--resume` alone."""
+    flags = _flags(argv)
+    given = {name: values[0] for name, values in flags.items() if len(values) == 1}
+    if "resume" in given and flags.keys() <= NEUTRAL | {"resume"}:
+        return _finished([Path(given["resume"])])
+    if flags.keys() & NEVER or not given.keys() >= {"model", "seed"}:
+        return None
+    results = Path(given.get("base_path") or ROOT / "data", given.get("results_path") or "results")
+    folder = results / normalise(given.get("dataset") or "seq-digits")
+    model, note = normalise(given["model"]), f"\ncommand_sha256: {command_sha256(argv)}\n"
+    found = [run for name in (model, f"dgc-{model}") for run in folder.glob(f"{name}/seed{given['seed']}-*")]
+    return _finished([run for run in found if note in _text(run / "config.yaml")])
+
+
+def _finished(runs: list[Path]) -> Path | None:
+    return next((run for run in runs if (run / "summary.json").is_file()), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def command_sha256(argv: list[str]) -> str:
+    """Of the flags that matter, in any order, and the sources."""
+    mattering = {n: values for n, values in _flags(argv).items() if n not in NEUTRAL or len(values) != 1}
+    return hashlib.sha256(json.dumps([mattering, _sources_sha256()], sort_keys=True).encode()).hexdigest()
+
+
+def _flags(argv: list[str]) -> dict[str, list[str]]:
+    """Values by flag; what is given twice, or belongs to no flag, is kept in a way that no right command line has."""
+    flags: dict[str, list[str]] = {}
+    name = ""
+    for token in argv:
+        if token.startswith("-") and not token[1:2].isdigit():
+            name, equals, value = token.partition("=")
+            name = name.removeprefix("--") + "'" * (name.removeprefix("--") in flags)
+            flags[name] = [value] if equals else []
+        else:
+            flags.setdefault(name, []).append(token)
+    return flags
+
+
+@cache
+def _sources_sha256() -> str:
+    """Of the files that flags, and defaults of flags, may come from."""
+    digest = hashlib.sha256()
+    for file in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
+        if file.suffix in (".py", ".yaml"):
+            digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,263 @@
+"""Find models, datasets and backbones by reading source files, without importing them.
+
+Importing every file of a folder to learn the names in it takes seconds (each pulls in torch) and lets one broken file
+take all the others down. The names are nearly always literals in the source, so the syntax tree is enough: a listing is
+instant, and a module is imported only when its name is asked for. A file whose names are computed is imported when a
+name is asked for that no other file has. Files given by `--plugin` come first.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import logging
+import re
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from utils.cli.plugins import load_file
+from utils.errors import UsageError, UserError, nearest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One sort of thing that files define."""
+
+    name: str
+    package: str
+    decorator: str
+    base: str  # the class that all of this kind come from; empty if only the decorator tells
+    registered: Mapping[str, Any]  # filled by the decorator when a file is imported
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name: the file and the object in it, and the first line of its documentation."""
+
+    name: str
+    file: Path
+    symbol: str  # empty if the file cannot be read
+    summary: str
+    module: str  # empty for a plugin, which belongs to no package
+
+    @property
+    def place(self) -> str:
+        return f"{self.module.replace('.', '/')}.py" if self.module else str(self.file)
+
+    def load(self) -> Any:
+        found = getattr(_import(self.file, self.module, self.place), self.symbol, None)
+        if found is None:
+            raise UserError(f"{self.place} has no {self.symbol}, called {self.name!r}, once it is imported")
+        return found
+
+
+def _import(file: Path, module: str, place: str) -> ModuleType:
+    """A broken file is reported with its own error, and only to those who ask for it."""
+    try:
+        return importlib.import_module(module) if module else load_file(file)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the file raises
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{place} cannot be imported: {type(error).__name__}: {reason}{_line_in(place, error)}"
+        ) from error
+
+
+def _line_in(file: str, error: BaseException) -> str:
+    """` (line n)` of the deepest frame in a file."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def normalise(name: str) -> str:
+    """Mammoth's rule: `er_ace` and `er-ace` are the same name; case and outer blanks don't matter."""
+    return name.strip().replace("_", "-").lower()
+
+
+# -- the names in a file -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a file says about its names before it is imported."""
+
+    file: Path
+    module: str
+    entries: tuple[Entry, ...]
+    computed: bool  # there may be more names than the entries'
+
+
+def _naming(node: ast.ClassDef | ast.FunctionDef, decorator: str) -> ast.expr | None:
+    """What names a definition: the argument of `@decorator('name')`, or `NAME = 'name'` in a class body."""
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and call.args:
+            function = call.func
+            called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+            if called == decorator:
+                return call.args[0]
+    for statement in node.body if isinstance(node, ast.ClassDef) else []:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        for target in filter(None, targets):
+            if any(getattr(part, "id", None) == "NAME" for part in ast.walk(target)):
+                return getattr(statement, "value", None)
+    return None
+
+
+@cache
+def _read(file: Path, module: str, decorator: str, changed: int) -> _Source:
+    """Read once, and again if the file has `changed` (its time of modification)."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        # Listed under the file's name, so that whoever asks for it sees its own error; the others are unharmed.
+        entry = Entry(normalise(file.stem), file, "", f"(cannot be read: {error})", module)
+        return _Source(file, module, (entry,), computed=False)
+    module_doc = (ast.get_docstring(tree) or "").partition("\n")[0]
+    entries, computed = [], False
+    for node in ast.walk(tree):
+        naming = _naming(node, decorator) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
+        if isinstance(naming, ast.Constant) and naming.value and isinstance(node, ast.ClassDef | ast.FunctionDef):
+            summary = (ast.get_docstring(node) or "").partition("\n")[0] or module_doc
+            entries.append(Entry(normalise(str(naming.value)), file, node.name, summary, module))
+        computed |= naming is not None and not isinstance(naming, ast.Constant)
+    names_something = decorator in text or "NAME" in text  # else it holds what others share, and is not imported
+    return _Source(file, module, tuple(entries), computed or (names_something and not entries))
+
+
+def _names_in(module: ModuleType, kind: Kind) -> dict[str, str]:
+    """Name → symbol of what an imported file defines."""
+    own = {symbol: value for symbol, value in vars(module).items() if _is_defined_in(value, module)}
+    registered = {id(value): name for name, value in kind.registered.items()}
+    names = {registered[id(value)]: symbol for symbol, value in own.items() if id(value) in registered}
+    for symbol, value in own.items():
+        name = getattr(value, "NAME", None)
+        if inspect.isclass(value) and name and any(base.__name__ == kind.base for base in value.__mro__[1:]):
+            names[normalise(str(name))] = symbol
+    return names
+
+
+def _is_defined_in(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+# -- the names of a kind -----------------------------------------------------------------------------------------------
+
+
+def _sources(kind: Kind, plugins: Sequence[str] = ()) -> Iterator[_Source]:
+    """The files of the package; or the plugins."""
+    if plugins:
+        for file in map(Path, plugins):
+            yield _read(file, "", kind.decorator, file.stat().st_mtime_ns)
+        return
+    for file in sorted(path for path in (ROOT / kind.package).glob("*.py") if not path.name.startswith("_")):
+        yield _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
+
+
+def _by_name(sources: Iterator[_Source]) -> dict[str, Entry]:
+    """Where two files have the same name, one that is not called so was added to one that is, and wins."""
+    entries = [entry for source in sources for entry in source.entries]
+    entries.sort(key=lambda entry: (entry.name, normalise(entry.file.stem) != entry.name))
+    return {entry.name: entry for entry in entries}
+
+
+def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
+    """All names that can be read: of the files that lie directly in the package's folder, and of the plugins."""
+    return _by_name(_sources(kind)) | (_by_name(_sources(kind, plugins)) if plugins else {})
+
+
+def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
+    """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one.
+
+    Last of all, plugins are imported whose names could be read but are others: there are many ways to name a class.
+    """
+    typed, name = name.strip(), normalise(name)
+    failed: dict[str, None] = {}
+    ours: tuple[Sequence[str], bool] = ((), False)
+    for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
+        entry = _by_name(_sources(kind, files)).get(name)
+        entry = entry or _find_computed(kind, name, _sources(kind, files), imported, failed)
+        if entry is not None:
+            return entry
+    reasons = "".join(f"; {reason}" for reason in failed)
+    names = [_as_typed(other, typed) for other in scan(kind, plugins)]
+    raise UsageError(f"unknown {kind.name} {typed!r}{nearest(typed.lower(), names)}{reasons}")
+
+
+def _as_typed(name: str, typed: str) -> str:
+    """With underscores for whoever types underscores."""
+    return name.replace("-", "_") if "_" in typed else name
+
+
+def _find_computed(
+    kind: Kind, name: str, sources: Iterator[_Source], imported: bool, failed: dict[str, None]
+) -> Entry | None:
+    """Import the files that may have names which can't be read from their source; or (`imported`) all of them."""
+    for source in sources:
+        if source.computed or imported:
+            place = Entry(name, source.file, "", "", source.module).place
+            try:
+                symbol = _names_in(_import(source.file, source.module, place), kind).get(name)
+            except UserError as error:  # a broken file does not hinder the others
+                failed[str(error)] = None
+                continue
+            if symbol:
+                return Entry(name, source.file, symbol, "", source.module)
+    return None
+
+
+def refuse_useless(kinds: Sequence[Kind], plugins: Sequence[str]) -> None:
+    """A plugin that changes the identity of a run, but can't change its numbers, was not meant.
+
+    One that fails when it is imported is none of them, because what it would offer is unknown; nor is one that another
+    one imports.
+    """
+    for plugin in plugins:
+        remedy = "give a Python file that defines one, or leave it out"
+        if not plugin.endswith(".py"):
+            raise UsageError(f"--plugin {plugin}: no model, dataset or backbone, since it is no .py file; {remedy}")
+        if reason := _syntax_error(Path(plugin)):
+            raise UsageError(f"--plugin {plugin} is not valid Python: {reason}; correct it, or leave it out")
+        others = [Path(other) for other in plugins if other != plugin]
+        if not _offers(kinds, Path(plugin)) and not any(_mentions(other, Path(plugin).stem) for other in others):
+            raise UsageError(f"--plugin {plugin}: it has no model, dataset or backbone; {remedy}")
+
+
+def _syntax_error(file: Path) -> str | None:
+    try:
+        ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}" if error.lineno else str(error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:  # zero bytes, and what is nested too deeply
+        return str(error) or type(error).__name__
+    return None
+
+
+def _offers(kinds: Sequence[Kind], file: Path) -> bool:
+    if any(source.entries for kind in kinds for source in _sources(kind, [str(file)])):
+        return True
+    try:
+        module = _import(file, "", str(file))
+    except UserError:
+        return True
+    return any(_names_in(module, kind) for kind in kinds)
+
+
+def _mentions(file: Path, stem: str) -> bool:
+    return re.search(rf"\b{re.escape(stem)}\b", file.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def announce(kind: Kind, entry: Entry) -> None:
+    """Say that a name means another file than one would think."""
+    taken = {other.place for source in _sources(kind) for other in source.entries if other.name == entry.name}
+    for place in sorted(taken - {entry.place}):
+        logging.warning("%s %s is that of %s, not that of %s", kind.name, entry.name, entry.place, place)

@@ -1,0 +1,41 @@
+"""What a method stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from utils.resume.state import FRAMEWORK, pack
+
+
+def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
+    """Bytes of the tensors and arrays that a checkpoint would hold of the model, without its network and its optimizer.
+
+    So: memory, vectors, copies of the network. What is `known` is not the method's (see `pack`). A view counts as much
+    as it shows, because that is what a checkpoint writes, and so what a resumed run has.
+    """
+    of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
+    whole: dict[int, int] = {}  # by storage, which several tensors may show in full
+    parts: list[int] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            if storage.data_ptr() in of_the_network:
+                return
+            if value.nbytes < storage.nbytes():
+                parts.append(value.nbytes)
+            else:
+                whole[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(value, bytes):  # the content of a packed array
+            parts.append(len(value))
+        elif isinstance(value, dict):
+            walk(list(value.values()))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                walk(item)
+
+    walk(pack(model, FRAMEWORK | {"net", "opt"}, known)["model"])
+    return sum(whole.values()) + sum(parts)
