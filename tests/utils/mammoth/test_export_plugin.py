@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT
 
 from utils.errors import UsageError, UserError
-from utils.mammoth.export import FILES, export, is_untouched, sealed
+from utils.mammoth.export import FILES, export, is_untouched, main, sealed
 
 STAND_IN = ROOT / "tests" / "upstream_stand_in"
 
@@ -81,6 +81,6 @@ def test_our_own_project_is_refused() -> None:
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for arguments in ([str(tmp_path)], [str(tmp_path), "--overwrite", "maybe"], [str(tmp_path / "nowhere")]):
         with pytest.raises(SystemExit) as ended:
-            export.main(arguments)
+            main(arguments)
         assert ended.value.code == 2
         assert capsys.readouterr().err.count("\n") == 1
