@@ -86,7 +86,7 @@ def _selection(command: ArgumentParser) -> None:
     """What to work on, and where it is."""
     add = command.add_argument
     add("tables", nargs="*", metavar="TABLE", help="names from `list`, or all")
-    add("--profile", choices=profile_names(), help="scale: paper (GPUs), reduced (hours of CPU) or smoke (minutes)")
+    add("--profile", choices=profile_names(), help="scale: paper (GPUs), small (hours of CPU) or smoke (minutes)")
     add("--grid", type=Path, metavar="FILE", help="a grid of one's own instead of tables")
     add("--rows", nargs="+", metavar="ROW", help="only these rows")
     add("--columns", nargs="+", metavar="COLUMN", help="only columns with this name or part of it, such as S-CIFAR100")

@@ -85,6 +85,9 @@ def expand(grid: Grid, places: list[str]) -> Expansion:
             flags = merged_flags(grid, row, column)
             if flags is None:
                 continue
+            if column in grid.not_run:
+                expansion.unavailable[row, column] = grid.not_run[column]
+                continue
             try:
                 expansion.cells.extend(_seeded_cells(grid, row, column, [*to_argv(flags), *places]))
             except UsageError as error:

@@ -1,7 +1,7 @@
 """A grid: rows × columns × seeds, each cell one command line of `main.py` and the directory of its run.
 
     title: Replay and calibration
-    flags: {dataset: seq-cifar100, dataset_config: reduced}      # of every cell
+    flags: {dataset: seq-cifar100, dataset_config: small}        # of every cell
     columns: {"500": {buffer_size: 500}, "2000": {buffer_size: 2000}}
     rows:
       ER: {model: er}
@@ -72,7 +72,8 @@ class Grid:
     metrics: list[str]
     # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
     # it; the scale of the numbers, by name and in words; what is to be known about them; the paper's own numbers
-    # (metric → row → column); what columns that say what they stand for are called in the table.
+    # (metric → row → column); what columns that say what they stand for are called in the table; columns that are run
+    # only if they are asked for, and why.
     lenient: bool = False
     place: str = ""
     profile: str = ""
@@ -80,6 +81,7 @@ class Grid:
     notes: list[str] = field(default_factory=list)
     paper: dict[str, dict[str, dict[str, PaperValue]]] = field(default_factory=dict)
     stands_for: dict[str, str] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
 
 
 def read_grid(path: Path) -> Grid:
@@ -196,6 +198,7 @@ def selection(grids: Sequence[Grid], rows: list[str] | None, columns: list[str] 
             grid,
             rows={row: spec for row, spec in grid.rows.items() if not rows or row in rows},
             columns={c: flags for c, flags in grid.columns.items() if not columns or _parts(grid, c) & set(columns)},
+            not_run={} if columns else grid.not_run,
         )
         for grid in grids
     ]

@@ -58,7 +58,7 @@ def load_table(name: str, profile_name: str) -> Grid:
     columns = {column: _column_name(column, profile) for column in table["columns"]}
     methods = read_yaml(FOLDER / "methods.yaml") | table.get("methods", {})
     rows, compared_with = {}, {}
-    for row in [*table["rows"][:-1], *special.get("more_rows", []), *table["rows"][-1:]]:  # the last one is Joint
+    for row in table["rows"]:
         values = methods[row] | table.get("changes", {}).get(row, {})
         compared_with[row] = values.pop("paper", row)
         rows[row] = _with_flags(values, columns, profile)
@@ -79,6 +79,11 @@ def load_table(name: str, profile_name: str) -> Grid:
         conditions=f"Profile {profile_name}: {profile['title']}.",
         notes=table.get("notes", []),
         paper=_paper(table, list(columns.values()), compared_with),
+        not_run={
+            columns[column]: why
+            for column, values in table["columns"].items()
+            if (why := profile.get("not_run", {}).get(values.get("benchmark")))
+        },
         stands_for={shown: column for column, shown in columns.items() if shown != column},
     )
 

@@ -26,7 +26,6 @@ import models
 import reproduce
 import utils.cli.parse
 from experiments import demo
-from experiments.results.stored import read_stored
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
 from utils.cli.parse import parse_args
@@ -296,26 +295,6 @@ def test_table_and_picture_come_from_the_committed_results() -> None:
     drawn, committed = np.asarray(figures.picture(), float), np.asarray(Image.open(figures.PICTURE), float)
     assert drawn.shape == committed.shape
     assert np.abs(drawn - committed).mean() < 3  # fonts may be rendered differently elsewhere
-
-
-def test_evidence_comes_from_the_committed_results() -> None:
-    evidence = script("evidence")
-    for page, text in evidence.pages().items():
-        assert page.read_text(encoding="utf-8") == text
-    (results,) = read_stored(evidence.RESULTS / "dgc_evidence" / "results.json")
-    shown = {
-        "ER, filled at task ends": "ER, filled at task ends",
-        "the same, weighed by tasks (eq. 7)": "ER, filled at task ends, weighed by tasks",
-        "DGC-ER as in the paper (`sampled`)": "DGC-ER, sampled, the paper's α",
-        "DGC-ER, our closed form (α 0.2, on the classifier)": "DGC-ER, best closed",
-    }
-    for name, row in shown.items():
-        (cells,) = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", README, re.M)
-        expected = []
-        for column in ("500", "2000"):
-            expected.append(evidence.mean(results.summary(row, column, "FAIA")))
-            expected.append(evidence.interval(results.difference(row, column, "FAIA")))
-        assert [cell.strip().replace("−", "-") for cell in cells.split("|")] == expected, name
 
 
 def test_benchmark_figures_come_from_the_committed_results() -> None:

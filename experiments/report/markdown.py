@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.cells import Expansion
+from experiments.cells import Expansion, merged_flags
 from experiments.results.collect import UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
 
@@ -77,9 +77,15 @@ def difference_text(difference: Difference | None) -> str:
 
 
 def missing(expansions: Iterable[Expansion]) -> list[str]:
-    """What cannot be run here, and why, in one line."""
-    found = {f"{row} ({reason})": None for e in expansions for (row, _), reason in e.unavailable.items()}
-    return [f"Not available: {', '.join(found)}."] if found else []
+    """What cannot be run here, and why, in one line: rows, and columns of which no row can be."""
+    names: dict[str, dict[str, None]] = {}  # by reason
+    for e in expansions:
+        for (row, column), reason in e.unavailable.items():
+            rows = [row for row in e.grid.rows if merged_flags(e.grid, row, column) is not None]
+            whole = column and all((row, column) in e.unavailable for row in rows)
+            names.setdefault(reason, {})[column if whole else row] = None
+    found = [f"{', '.join(of_reason)} ({reason})" for reason, of_reason in names.items()]
+    return [f"Not available: {'; '.join(found)}."] if found else []
 
 
 def text(name: str) -> str:

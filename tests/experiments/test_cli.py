@@ -29,7 +29,7 @@ SGD = {"model": "sgd", "buffer_size": None}
     [
         (["run"], ["tables", "--grid"]),
         (["run", "faia", "--grid", "x.yaml"], ["tables", "--grid"]),
-        (["run", "faia"], ["--profile", "paper, reduced, smoke"]),
+        (["run", "faia"], ["--profile", "paper, small, smoke"]),
         (["run", "faia", "--profile", "huge"], ["--profile", "huge", "smoke"]),
         (["table", "faya", "--profile", "smoke"], ["unknown table 'faya'", "'faa'"]),
         (["plan", "--grid", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
@@ -72,7 +72,7 @@ def test_list_names_every_table_without_torch() -> None:
         *(f"Figure {n}" for n in range(1, 4)),
         *["ours"] * 4,
     ]
-    assert "profiles: paper, reduced, smoke" in done.stdout
+    assert "profiles: paper, small, smoke" in done.stdout
 
 
 def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -265,8 +265,8 @@ def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(
 @pytest.mark.parametrize("command", [["plan", "--no_probe"], ["status"], ["table"]])
 def test_every_output_names_the_scale(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture) -> None:
     where = ["--rows", "SGD", "--columns", "S-CIFAR100", "--base_path", tmp_path]
-    assert call(*command, "faia", "m", "--profile", "reduced", *where) == 0
-    assert "Profile reduced: ResNet18 an eighth as wide" in capsys.readouterr().out
+    assert call(*command, "faia", "m", "--profile", "small", *where) == 0
+    assert "Profile small: ResNet-8 of 16 filters" in capsys.readouterr().out
 
 
 def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

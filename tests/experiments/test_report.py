@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from experiment_helpers import DIGITS, expanded, finish
-from helpers import ROOT
 from report_helpers import Page, made_up_results
 
 import reproduce
@@ -156,10 +155,8 @@ def test_colours_are_for_the_papers_scale_alone(half_done: Expansion) -> None:
     def verdicts(shown: Page) -> list[str | None]:
         return [a["class"] for _, a in shown.elements if "verdict" in (a.get("class") or "") and "title" in a]
 
-    reduced = Page(page([results_of(half_done, paper=PAPER, profile="reduced")]))
-    assert (
-        verdicts(reduced) == [] and "orientation only" in reduced.text and "Difference to the paper" not in reduced.text
-    )
+    small = Page(page([results_of(half_done, paper=PAPER, profile="small")]))
+    assert verdicts(small) == [] and "orientation only" in small.text and "Difference to the paper" not in small.text
     exact = Page(page([results_of(half_done, paper=PAPER, profile="paper")]))
     assert verdicts(exact) == ["verdict lower"] and "orientation only" not in exact.text
     assert exact.tables[0][2][1] == "52.50 ± 2.50 (2)paper 61.08 ± 1.23 ▼ -8.58 (lower)"
@@ -250,13 +247,6 @@ def test_a_grid_that_is_named_like_a_file_of_the_report(half_done: Expansion, tm
     write_report([results_of(half_done, name="Report")], tmp_path)
     assert sorted(path.name for path in (tmp_path / "latex").iterdir()) == ["Report-table.tex", "report.tex"]
     assert r"\input{Report-table.tex}" in (tmp_path / "latex" / "report.tex").read_text()
-
-
-def test_results_from_before_there_were_reports_are_understood() -> None:
-    (tuning,) = read_stored(ROOT / "docs" / "results" / "dgc_tuning" / "results.json")
-    tables = Page(page([tuning])).tables
-    assert tables[0][1] == ["ER, filled at task ends", "19.14 ± – (1)"]
-    assert ["released, α 0.05, m 4", "missing"] in tables[0]
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"tables": [{}], "runs": [], "environments": []}'])

@@ -70,7 +70,7 @@ def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, s
 def ways_out(args: Namespace) -> list[str]:
     """Flags that make a run on a CPU shorter, of those that this one has."""
     ways = ["a GPU (--device cuda)" if torch.cuda.is_available() else "a machine that has a GPU"]
-    smaller = f"reduced-{args.dataset_config}" if args.dataset_config else "reduced"
+    smaller = f"small-{args.dataset_config}" if args.dataset_config else "small"
     if smaller in datasets.get_dataset_config_names(args.dataset):
         ways.append(f"a smaller scale (--dataset_config {smaller})")
     for flag in ("num_filters", "mlp_hidden_size"):
