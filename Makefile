@@ -34,7 +34,7 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 traces: .venv/installed-dev
-	$(BIN)/python tests/losses/record.py
+	PYTHONPATH=. $(BIN)/python tests/losses/record.py
 
 traces-against: .venv/installed-dev
 	$(BIN)/python tests/losses/record.py --against $(or $(REV),$(error give the revision: make traces-against REV=main))

@@ -9,8 +9,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.cli.known_command import finished_run
 from utils.cli.parse import parse_args

@@ -22,8 +22,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from experiments.cells import Expansion, conditions, expand
 from experiments.grid import Grid, parse_seeds, read_grid, selection
 from experiments.results.records import read_json

@@ -1,6 +1,6 @@
 """What DGC costs: the steps and the ends of tasks of `dgc_er` against those of `er`; of DER++ and X-DER the steps.
 
-    python benchmarks/dgc_overhead.py [--rounds 100] [--output FILE.json]
+    python -m benchmarks.dgc_overhead [--rounds 100] [--output FILE.json]
 
 ResNet-18 of width 16 in the second task of seq-cifar100 (random images of its shape and number: no files), 32 + 32
 images a step, 500 in the buffer, one torch thread, `-O 1` (channels_last) and `-O 0`. In every round each side makes
@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from second_task import BATCH, FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, nbytes, ratio, timed
 
+from benchmarks.second_task import BATCH, FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, nbytes, ratio, timed
 from utils.run.results import environment, write_json
 
 WARM_UP, ROUNDS, STAGE_ROUNDS, WATCH_ROUNDS = 5, 100, 10, 300

@@ -1,6 +1,6 @@
 """How much of replay's noise DGC takes away, one step after θ̃ was taken and later.
 
-    python benchmarks/dgc_variance.py [--output FILE.json]
+    python -m benchmarks.dgc_variance [--output FILE.json]
 
 `dgc_er` with `sampled` in the second task of seq-digits, whose images are embedded. At a fixed buffer, 200 replay
 batches are drawn; the figure is the variance of g(x̄;θ) + α·(Γ' − g(x̄;θ̃)) over them, relative to that of g(x̄;θ). At
@@ -10,7 +10,6 @@ batches are drawn; the figure is the variance of g(x̄;θ) + α·(Γ' − g(x̄;
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from itertools import cycle, islice
 from pathlib import Path
@@ -18,8 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from main import initialize
 from models.utils.dgc_estimators import gradient

@@ -1,6 +1,6 @@
 """What the training loop costs: its steps against the same steps and finite check written bare.
 
-    python benchmarks/loop.py [--output FILE.json]
+    python -m benchmarks.loop [--output FILE.json]
 
 Both sides train the same tiny network (where overhead shows most) on the same batches, in one process, in turns;
 the ratio is the median over the rounds. A checkpoint of the run is timed by itself.
@@ -11,13 +11,10 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from torch.nn.utils import get_total_norm

@@ -1,6 +1,6 @@
 """What every method costs per step, as a multiple of `er`.
 
-    python benchmarks/methods.py ["MODEL --FLAG VALUE" …] [--width 16] [--rounds 25] [--output FILE.json]
+    python -m benchmarks.methods ["MODEL --FLAG VALUE" …] [--width 16] [--rounds 25] [--output FILE.json]
 
 ResNet-18 in the second task of seq-cifar100, as benchmarks/second_task.py describes, `-O 1` (channels_last), with each
 method's published settings for 500 images (`--model_config best`) and memories that are full. A ratio is one of
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from second_task import FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, ratio
 
+from benchmarks.second_task import FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, ratio
 from models import get_model_entries
 from utils.run.memory import stored_bytes
 from utils.run.results import environment, write_json

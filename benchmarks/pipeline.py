@@ -5,7 +5,7 @@ CIFAR's shape (random bytes: neither side's speed depends on the content). Each 
 torch thread, and the sides take turns, so that what else the machine does hits all of them. Worker processes of the PIL
 loader come on top of its one process.
 
-    python benchmarks/pipeline.py --output pipeline.json
+    python -m benchmarks.pipeline --output pipeline.json
 """
 
 from __future__ import annotations
@@ -27,13 +27,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from datasets.utils.image_set import ImageSet  # noqa: E402
-from datasets.utils.loader import TaskLoader  # noqa: E402
-from utils.augmentations import BatchTransform  # noqa: E402
-from utils.run.results import environment, write_json  # noqa: E402
+from datasets.utils.image_set import ImageSet
+from datasets.utils.loader import TaskLoader
+from utils.augmentations import BatchTransform
+from utils.run.results import environment, write_json
 
 IMAGES, BATCH, SIZE = 5000, 32, (32, 32)  # one task of S-CIFAR100
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -89,7 +86,7 @@ def measure(side: str, seconds: float) -> float:
 
 
 def measure_in_fresh_process(side: str, seconds: float) -> float:
-    command = [sys.executable, __file__, "--side", side, "--seconds", str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.pipeline", "--side", side, "--seconds", str(seconds)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 

@@ -9,14 +9,10 @@ shows when nothing else is running.
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch

@@ -4,7 +4,7 @@ All sides do the same to the same CIFAR-shaped images (random values: no side's 
 crop, flip, colour jitter, grayscale, normalisation, with parameters for every image; only kornia has one order of the
 jitter's operations per batch. They take turns batch by batch, so that what else the machine does hits all of them.
 
-    python benchmarks/strong_views.py --output strong_views.json
+    python -m benchmarks.strong_views --output strong_views.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import platform
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +25,6 @@ import torch
 import torchvision
 from torch import Tensor
 from torchvision.transforms import v2
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from utils.augmentations import to_uint8
 from utils.run.results import environment, write_json

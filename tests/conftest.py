@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
-from pathlib import Path
 
 # The networks of the tests are so small that a second thread only costs time; what the caller asks for is honoured.
 # Read when torch is loaded, here and in the processes that tests start: all then compute with as many threads.
@@ -13,8 +11,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""`python tests/pretended_gpu.py "FLAGS" "FLAGS" …`: main.py on a GPU that is none, for machines without one.
+"""`PYTHONPATH=. python tests/pretended_gpu.py "FLAGS" …`: main.py on a GPU that is none, for machines without one.
 
 Its tensors say that they are on `cuda:0` and hold their values on the host. An operation that mixes them with others
 fails as it would on a GPU, and what would make the host wait for a GPU during `observe` is counted by place. The last
@@ -181,6 +181,5 @@ def run(flags: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     pretend()
     print(json.dumps([run(flags) for flags in sys.argv[1:]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,8 @@ def trained(folder: Path, *runs: str) -> Runs:
     folders = {flags: folder / str(number) for number, flags in enumerate(runs)}
     lines = [f"{flags} {' '.join(SHORT)} --seed 0 --base_path {folders[flags]}" for flags in runs]
     command = [sys.executable, "tests/pretended_gpu.py", *lines]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return Runs(dict(zip(runs, json.loads(done.stdout.splitlines()[-1]), strict=True)), folders)
 
@@ -97,8 +99,8 @@ def test_no_step_of_our_methods_waits_for_the_device(ours: Runs) -> None:
 def test_what_waits_is_noticed(ours: Runs) -> None:
     """GSS draws by scores on the host, task-free GCR chooses its coreset there."""
     scores, stretches = (ours.waits[flags] for flags in WAITING)
-    assert any("gss_buffer.py" in place for place in scores)
-    assert any("gcr_selection.py" in place for place in stretches)
+    assert any("gss_utils/buffer.py" in place for place in scores)
+    assert any("gcr_utils/selection.py" in place for place in stretches)
 
 
 def edited_er(folder: Path, name: str, backward: str) -> str:

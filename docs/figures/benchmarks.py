@@ -1,6 +1,6 @@
 """Write the figures of docs/results/benchmarks/*.json into docs/benchmarks.md, between its two marks.
 
-python docs/figures/benchmarks.py
+python -m docs.figures.benchmarks
 """
 
 from __future__ import annotations

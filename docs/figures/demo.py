@@ -1,8 +1,8 @@
 """The README's table and picture, from the raw results in docs/results/demo.
 
-python docs/figures/demo.py run       train again and replace the raw results
-python docs/figures/demo.py table     print the table, in Markdown
-python docs/figures/demo.py picture   draw demo_accuracy.png
+python -m docs.figures.demo run       train again and replace the raw results
+python -m docs.figures.demo table     print the table, in Markdown
+python -m docs.figures.demo picture   draw demo_accuracy.png
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from utils.metrics import summarise
 from utils.run.finished import read_accuracy

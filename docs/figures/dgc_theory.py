@@ -1,7 +1,7 @@
 """DGC's lemma and theorem on a strongly convex problem: the raw results in docs/results/dgc_theory, and their picture.
 
-python docs/figures/dgc_theory.py run       repeat the experiments (minutes on one core)
-python docs/figures/dgc_theory.py picture   draw dgc_theory.png
+python -m docs.figures.dgc_theory run       repeat the experiments (minutes on one core)
+python -m docs.figures.dgc_theory picture   draw dgc_theory.png
 
 Softmax regression with an L2 penalty on scikit-learn's digits in float64, tasks 1–3 of `seq-digits` (all five for the
 recursion). `convergence` runs the real methods; the others numpy formulas of the same steps, in many
@@ -13,18 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-import dgc_logistic as convex
-from dgc_logistic import Array, Data, G, Literal, distance, settle, union
+from tests import dgc_logistic as convex
+from tests.dgc_logistic import Array, Data, G, Literal, distance, settle, union
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "dgc_theory"

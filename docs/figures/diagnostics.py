@@ -1,6 +1,6 @@
 """Curves of what `--dgc_diagnostics` measured: relative error and cosine of replay's gradients, and α*.
 
-python docs/figures/diagnostics.py RUN [RUN …] --output PNG
+python -m docs.figures.diagnostics RUN [RUN …] --output PNG
 
 Each RUN is the directory of a run, and becomes a column.
 """

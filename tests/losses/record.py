@@ -205,7 +205,6 @@ def write_traces() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.remove(str(HERE))
     parser = argparse.ArgumentParser(description="Record all loss traces, or compare them with another revision's.")
     parser.add_argument("--against", metavar="REV", help="a git revision to compare the working tree with")
     parser.add_argument("--output", type=Path, help="record the checkout in the working directory into this file")
@@ -215,5 +214,4 @@ if __name__ == "__main__":
     if options.output:
         record_all(options.output)
     else:
-        sys.path.insert(0, str(ROOT))
         write_traces()
