@@ -31,9 +31,9 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
         use_deterministic_kernels,
     )
     from utils.resume.files import require_writable
+    from utils.run.environment import git_commit
     from utils.run.identity import freeze
     from utils.run.precision import optimise
-    from utils.run.results import git_commit
 
     args.device = get_device(args.device)
     args.conf_git_hash = git_commit()  # for models that read it
@@ -68,7 +68,7 @@ def run(argv: list[str] | None = None) -> None:
     if not args.overwrite and directory.finished() is not None:
         show_finished(directory.path)
         return
-    from utils.run.results import final_report
+    from utils.run.final_report import final_report
     from utils.training import train
 
     built = initialize(args)
@@ -78,7 +78,7 @@ def run(argv: list[str] | None = None) -> None:
 
 
 def show_finished(directory: Path) -> None:
-    from utils.run.results import final_report
+    from utils.run.final_report import final_report
 
     say(final_report(directory))
     say(f"This run is finished ({directory}). --overwrite 1 runs it again, another --seed makes a new one.")

@@ -31,7 +31,8 @@ from typing import Any
 import torch
 
 from benchmarks.second_task import BATCH, FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, nbytes, ratio, timed
-from utils.run.results import environment, write_json
+from utils.run.environment import environment
+from utils.run.write_results import write_json
 
 WARM_UP, ROUNDS, STAGE_ROUNDS, WATCH_ROUNDS = 5, 100, 10, 300
 ESTIMATORS = {

@@ -21,7 +21,8 @@ from torch import Tensor
 from main import initialize
 from models.utils.dgc_estimators import gradient
 from utils.cli.parse import parse_args
-from utils.run.results import environment, write_json
+from utils.run.environment import environment
+from utils.run.write_results import write_json
 
 DRAWS, STAGE = 200, 40
 ALPHAS = (0.5, 1.0)

@@ -24,7 +24,8 @@ from utils.cli.parse import parse_args
 from utils.resume.signals import StopSignals
 from utils.resume.store import NEWEST
 from utils.run.directory import RunDirectory
-from utils.run.results import environment, write_json
+from utils.run.environment import environment
+from utils.run.write_results import write_json
 from utils.status import Progress
 from utils.training import Trainer
 

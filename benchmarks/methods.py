@@ -27,8 +27,9 @@ import torch
 
 from benchmarks.second_task import FORMATS, STEPS, TASK_IMAGES, Side, interleaved_steps, ratio
 from models import get_model_entries
+from utils.run.environment import environment
 from utils.run.memory import stored_bytes
-from utils.run.results import environment, write_json
+from utils.run.write_results import write_json
 
 LEVEL, WARM_UP, FIRST_STEPS, PERIODIC_STEPS = 1, 3, 16, 3
 BOUNDS = {"agem": 1.4, "dgc-er": 1.93, "gcr": 2.0, "ssvrg": 2.5, "moca": 3.5, "aop": 4.1, "xder": 7.2, "gss": 12.4}

@@ -30,7 +30,8 @@ from torchvision import transforms
 from datasets.utils.image_set import ImageSet
 from datasets.utils.loader import TaskLoader
 from utils.augmentations import BatchTransform
-from utils.run.results import environment, write_json
+from utils.run.environment import environment
+from utils.run.write_results import write_json
 
 IMAGES, BATCH, SIZE = 5000, 32, (32, 32)  # one task of S-CIFAR100
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)

@@ -27,7 +27,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from utils.augmentations import to_uint8
-from utils.run.results import environment, write_json
+from utils.run.environment import environment
+from utils.run.write_results import write_json
 from utils.strong_views import StrongViews
 
 SIZE, BATCHES = (32, 32), (64, 128)

@@ -18,7 +18,7 @@ from utils.cli.parse import parse_args
 from utils.cli.registry import ROOT
 from utils.metrics import average_accuracy, summarise
 from utils.run.directory import RunDirectory
-from utils.run.finished import read_accuracy
+from utils.run.read_results import read_accuracy
 from utils.training import train
 
 COMMON = ["--dataset", "seq-digits", "--buffer_size", "200", "--seed", "0"]

@@ -21,7 +21,7 @@ from main import initialize
 from utils.cli.parse import parse_args
 from utils.metrics import summarise
 from utils.run.directory import RunDirectory
-from utils.run.results import write_accuracy, write_json, write_summary
+from utils.run.write_results import write_accuracy, write_json, write_summary
 from utils.training import train
 
 DIGITS = {"dataset": "seq-digits", "n_epochs": 1, "buffer_size": 50}

@@ -30,9 +30,9 @@ from main import initialize
 from models.utils.dgc_mixin import DgcMixin
 from utils.cli.parse import parse_args
 from utils.metrics import summarise
-from utils.run.finished import read_accuracy
+from utils.run.final_report import final_table
 from utils.run.identity import relevant_config
-from utils.run.results import final_table
+from utils.run.read_results import read_accuracy
 from utils.training import train
 
 PAGES = {

@@ -32,16 +32,16 @@ from utils.resume.state import pack, unpack
 from utils.run.accuracies import Accuracies
 from utils.run.diagnostics import Diagnostics
 from utils.run.directory import RunDirectory
-from utils.run.finished import DamagedRun, read_environment
+from utils.run.environment import as_begun, environment
 from utils.run.hand_over import continued_state, load_weights
 from utils.run.identity import DERIVED, NEUTRAL, ONCE, model_name
 from utils.run.memory import stored_bytes
 from utils.run.pace import FirstSteps, opening_lines
 from utils.run.precision import autocast
-from utils.run.processor import as_begun
-from utils.run.results import environment, write_json, write_summary
+from utils.run.read_results import DamagedRun, read_environment
 from utils.run.timing import Timing
 from utils.run.wandb_logger import WandbLogger
+from utils.run.write_results import write_json, write_summary
 from utils.schedulers import TaskSchedule, task_epochs, task_steps
 from utils.status import Progress, say
 

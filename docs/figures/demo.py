@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from utils.metrics import summarise
-from utils.run.finished import read_accuracy
 from utils.run.heatmap import accuracy_heatmap
+from utils.run.read_results import read_accuracy
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "demo"

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.results.curves import read_curves
 from utils.metrics import average_accuracy
-from utils.run.finished import (
+from utils.run.read_results import (
     DamagedRun,
     Finished,
     check_finished,

@@ -10,17 +10,50 @@ from typing import Any
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
 from experiments.results.collect import Results
-from experiments.results.records import Record
-from experiments.results.stored_shapes import check
+from experiments.results.curves import MEASURED
+from experiments.results.records import METRICS, Record
 from experiments.tables import paper_value
 from utils.errors import UsageError
+from utils.run.read_results import ENVIRONMENT, SUMMARY, TIMING
+from utils.run.shapes import NUMBERS, TEXT, check_shape
+
+MISFIT = "is shorter or longer than what it belongs to"
+DIAGNOSTICS = {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in MEASURED}}
+TABLE = {
+    "name": str,
+    "title": str,
+    "place?": str,
+    "profile?": str,
+    "conditions": str,
+    "notes": [str],
+    "metrics": [str],
+    "rows": [str],
+    "columns": [str],
+    "seeds": [int],
+    "against": {"*": str},
+    "column_flags?": {"*": {"dataset?": TEXT}},
+    "absent?": [[str]],
+    "unavailable": [[str]],
+    "paper": {"*": {"*": {"*": str}}},
+}
+RUN = SUMMARY | {
+    "cells": [[str]],
+    "environment": int,
+    "timing": (TIMING, None),
+    "average_accuracy?": NUMBERS,
+    "accuracy?": [NUMBERS],
+    "task_steps?": [int],
+    "loss?": [NUMBERS],
+    "diagnostics?": DIAGNOSTICS,
+}
+RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RUN]}
 
 
 def read_stored(path: Path) -> list[Results]:
     """The tables of a `results.json`, also of one from before a report could be made of it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        check(content)
+        _check(content)
         runs = [_run(run, content["environments"]) for run in content["runs"]]
         return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
     except OSError as error:
@@ -77,3 +110,37 @@ def _expansion(table: dict[str, Any]) -> Expansion:
         },
     )
     return Expansion(grid, [], {(row, column): reason for row, column, reason in table["unavailable"]})
+
+
+def _check(content: Any) -> None:
+    """Raise ValueError, with the reason, if no report can be made of the content."""
+    check_shape(content, RESULTS)
+    reasons = [] if content["tables"] else ["tables is empty"]
+    for i, table in enumerate(content["tables"]):
+        reasons += [f"tables[{i}].{reason}" for reason in _wrong_in_table(table)]
+    for i, run in enumerate(content["runs"]):
+        reasons += [f"runs[{i}].{reason}" for reason in _wrong_in_run(run, len(content["environments"]))]
+    if reasons:
+        raise ValueError(reasons[0])
+
+
+def _wrong_in_table(table: dict[str, Any]) -> list[str]:
+    empty = [f"{name} is empty" for name in ("rows", "columns", "seeds", "metrics") if not table[name]]
+    unknown = [f"metrics: unknown metric {metric!r}" for metric in table["metrics"] if metric not in METRICS]
+    lengths = {"absent": 2, "unavailable": 3}
+    long = [name for name, length in lengths.items() if any(len(place) != length for place in table.get(name, []))]
+    return [*empty, *unknown, *(f"{name} {MISFIT}" for name in long)]
+
+
+def _wrong_in_run(run: dict[str, Any], environments: int) -> list[str]:
+    steps, loss, matrix = run.get("task_steps", []), run.get("loss", []), run.get("accuracy", [])
+    measured = run.get("diagnostics", {})
+    fits = {
+        "cells": all(len(cell) == 3 for cell in run["cells"]),
+        "loss": len(loss) in (0, len(steps)),
+        "accuracy": all(len(row) <= len(matrix) for row in matrix),
+        "diagnostics": len({len(measured[name]) for name in ("at", "task", *MEASURED) if name in measured}) <= 1,
+    }
+    number = run["environment"]
+    unknown = [] if 0 <= number < environments else [f"environment is {number}, of {environments} from 0"]
+    return unknown + [f"{name} {MISFIT}" for name, right in fits.items() if not right]

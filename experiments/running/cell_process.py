@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import main
-import utils.run.results
+import utils.run.final_report
 import utils.training  # noqa: F401 (what every run loads)
 from utils.resume.signals import accept_signals
 

@@ -17,8 +17,8 @@ from experiments.results.records import read_json, read_summary
 from experiments.running.cell_files import cells_root
 from utils.errors import UserError
 from utils.resume.files import atomic_write_text, results_flag
-from utils.run.finished import read_environment, read_timing
 from utils.run.identity import relevant_config, stored_config
+from utils.run.read_results import read_environment, read_timing
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Estimates:
     """What is known about the time of runs on this machine, on `device` if one is named."""
 
     def __init__(self, cells: Iterable[Cell], device: str | None = None):
-        from utils.run.results import environment
+        from utils.run.environment import environment
 
         here = environment()
         self.machine = {name: here[name] for name in ("cpu", "gpu")}

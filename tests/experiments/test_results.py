@@ -22,7 +22,7 @@ from experiments.running.claims import claim
 from experiments.running.estimates import Estimate, Estimates, kind_of
 from experiments.running.plan import plan
 from experiments.running.status import status, status_of
-from utils.run.results import environment
+from utils.run.environment import environment
 from utils.run.timing import duration
 
 ROWS = {
@@ -162,7 +162,7 @@ def test_runs_on_the_processor_tell_nothing_about_those_on_its_gpu(
     half_done: Expansion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = environment() | {"gpu": "A GPU"}
-    monkeypatch.setattr("utils.run.results.environment", lambda: here)
+    monkeypatch.setattr("utils.run.environment.environment", lambda: here)
     cells = {(c.row, c.column, c.seed): c for c in half_done.cells}
     for seed, device in ((0, "cpu"), (1, "cuda:0")):
         path = cells["ER", "50", seed].path

@@ -22,8 +22,8 @@ from models.sgd import Sgd
 from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
 from utils.resume.guard import NonFiniteError
-from utils.run.finished import read_accuracy
 from utils.run.precision import autocast
+from utils.run.read_results import read_accuracy
 from utils.training import train
 
 ER = ["--buffer_size", "50"]

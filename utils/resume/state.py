@@ -28,12 +28,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from utils.errors import UserError
 from utils.resume.array_tensor import ArrayTensor
 from utils.resume.rng import generator_state, set_generator_state
+from utils.resume.store import SCALARS
 
 # Attributes that the framework gives to every model and restores by itself.
 FRAMEWORK = frozenset(
     {"args", "dataset", "device", "loss", "transform", "original_transform", "normalization_transform"}
 )
-SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.Size, torch.device)
 SEQUENCES: dict[str, Any] = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque)}
 MAPPINGS: dict[str, Any] = {kind.__name__: kind for kind in (dict, OrderedDict, Counter, defaultdict)}
 FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (dict, list, set, int, float, deque, Counter)}

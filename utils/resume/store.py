@@ -26,6 +26,7 @@ from utils.errors import START_AGAIN, UserError
 from utils.resume.files import atomic_write, atomic_write_text
 
 NEWEST, PREVIOUS, MANIFEST = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.json"
+# What a checkpoint holds beside tensors and containers.
 SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.Size, torch.device)
 # Directories whose newest file was written or verified by this process.
 _sound: set[Path] = set()

@@ -10,7 +10,7 @@ import torch
 
 from utils.evaluate import Evaluation
 from utils.metrics import summarise
-from utils.run.results import write_accuracy, write_confusion, write_per_class
+from utils.run.write_results import write_accuracy, write_confusion, write_per_class
 
 
 class Accuracies:

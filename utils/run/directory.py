@@ -19,8 +19,8 @@ import yaml
 from utils.errors import UsageError, UserError
 from utils.resume.files import RunLock, atomic_write_text, one_line_errors, remove_leftovers, results_flag
 from utils.resume.store import NEWEST, PREVIOUS
-from utils.run.finished import check_finished
 from utils.run.identity import config_hash, difference, model_name, recorded_args, relevant_config, stored_config
+from utils.run.read_results import check_finished
 
 
 class RunDirectory:

@@ -1,4 +1,4 @@
-"""What files of ours must look like to be read; said of the first place that differs.
+"""Checking what was read from a JSON file: the first place that differs from the expected shape is named.
 
 A shape is a type, a list of one shape, a mapping of names to shapes, or one of these with None in a tuple for what may
 be null. A name that ends in `?` may be missing, and the shape of `*` is that of all values.
@@ -11,20 +11,8 @@ from typing import Any
 
 NUMBER, NUMBERS = (float, None), [(float, None)]
 TEXT = (str, None)
-HUGE = 1e100  # infinity and NaN are none of ours either, and sums and squares must be possible
+HUGE = 1e100  # infinity and NaN are refused, too, and sums and squares must be possible
 WORDS = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
-ACCURACIES = {f"{name}?": NUMBER for name in ("FAIA", "FAA", "FF", "BWT", "FWT")}
-ENVIRONMENT = {f"{name}?": TEXT for name in ("platform", "cpu", "gpu", "git_commit")}
-TIMING = {"finished": TEXT, "train_seconds": NUMBER, "train_seconds_by_task": [float]}
-SUMMARY = {
-    "seed": int,
-    "class_il": ACCURACIES,
-    "task_il": ACCURACIES,
-    "n_tasks?": int,
-    "parameters?": int,
-    "stored_bytes?": int,
-    "test?": ({"class_il": [float], "task_il": [float]}, None),
-}
 
 
 def check_shape(value: Any, shape: Any, place: str = "") -> None:

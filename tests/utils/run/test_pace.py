@@ -16,8 +16,8 @@ import datasets
 from models.er import Er
 from utils.cli.parse import parse_args
 from utils.run import pace
+from utils.run.final_report import final_report
 from utils.run.pace import FirstSteps, opening_lines
-from utils.run.results import final_report
 from utils.training import Stopped
 
 ER = ["--buffer_size", "20", "--n_epochs", "2"]

@@ -15,9 +15,10 @@ import torch
 
 from utils.errors import UserError
 from utils.metrics import summarise
-from utils.run import results
-from utils.run.finished import read_accuracy
-from utils.run.processor import LIMITS
+from utils.run import write_results
+from utils.run.environment import LIMITS, environment
+from utils.run.final_report import final_report, final_table
+from utils.run.read_results import read_accuracy
 from utils.run.timing import Timing
 
 NAN = math.nan
@@ -34,7 +35,7 @@ def random_matrix(tasks: int) -> np.ndarray:
 
 def test_accuracy_csv_bytes(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.csv"
-    results.write_accuracy(path, CLASS_IL[:2, :2], TASK_IL[:2, :2], untrained=([10.0, 5.0], [NAN, 50.0]))
+    write_results.write_accuracy(path, CLASS_IL[:2, :2], TASK_IL[:2, :2], untrained=([10.0, 5.0], [NAN, 50.0]))
     assert path.read_text() == (
         "after_task,task,class_il,task_il\n0,1,10.0,\n0,2,5.0,50.0\n1,1,90.0,90.0\n2,1,60.0,85.0\n2,2,80.0,95.0\n"
     )
@@ -47,7 +48,7 @@ def test_accuracy_csv_bytes(tmp_path: Path) -> None:
 def test_accuracy_round_trip_is_exact(tmp_path: Path, tasks: int) -> None:
     class_il, task_il = random_matrix(tasks) / 3, random_matrix(tasks) / 7
     task_il[-1, 0] = NAN  # measured for one setting only
-    results.write_accuracy(tmp_path / "accuracy.csv", class_il, task_il)
+    write_results.write_accuracy(tmp_path / "accuracy.csv", class_il, task_il)
     read = read_accuracy(tmp_path / "accuracy.csv")
     np.testing.assert_array_equal(read[0], class_il)
     np.testing.assert_array_equal(read[1], task_il)
@@ -56,9 +57,9 @@ def test_accuracy_round_trip_is_exact(tmp_path: Path, tasks: int) -> None:
 def test_accuracy_of_a_joint_run_and_of_none(tmp_path: Path) -> None:
     only_last = np.full((3, 3), NAN)
     only_last[2] = [1.0, 2.0, 3.0]
-    results.write_accuracy(tmp_path / "accuracy.csv", only_last, only_last)
+    write_results.write_accuracy(tmp_path / "accuracy.csv", only_last, only_last)
     np.testing.assert_array_equal(read_accuracy(tmp_path / "accuracy.csv")[0], only_last)
-    results.write_accuracy(tmp_path / "accuracy.csv", np.full((3, 3), NAN), np.full((3, 3), NAN))
+    write_results.write_accuracy(tmp_path / "accuracy.csv", np.full((3, 3), NAN), np.full((3, 3), NAN))
     assert read_accuracy(tmp_path / "accuracy.csv")[0].shape == (0, 0)
 
 
@@ -74,18 +75,18 @@ def test_bad_accuracy_file_is_one_line(tmp_path: Path, text: str) -> None:
 
 
 def test_per_class_and_confusion(tmp_path: Path) -> None:
-    results.write_per_class(tmp_path / "per_class.csv", np.array([[50.0, NAN], [100 / 3, 0.0]]))
+    write_results.write_per_class(tmp_path / "per_class.csv", np.array([[50.0, NAN], [100 / 3, 0.0]]))
     assert (tmp_path / "per_class.csv").read_text() == (
         "after_task,class,accuracy\n1,0,50.0\n2,0,33.333333333333336\n2,1,0.0\n"
     )
-    results.write_confusion(tmp_path / "confusion.csv", np.array([[5, 1], [2, 4]]))
+    write_results.write_confusion(tmp_path / "confusion.csv", np.array([[5, 1], [2, 4]]))
     assert (tmp_path / "confusion.csv").read_text() == "true_class,0,1\n0,5,1\n1,2,4\n"
 
 
 def write_summary(path: Path, **changes: object) -> dict:
     facts: dict = dict(model="er", dataset="seq-cifar10", seed=3, config_hash="ab12", n_tasks=3, steps=99, parameters=7)
     facts["stored_bytes"] = 8
-    results.write_summary(path, summarise(CLASS_IL), summarise(TASK_IL), **facts | changes)
+    write_results.write_summary(path, summarise(CLASS_IL), summarise(TASK_IL), **facts | changes)
     return json.loads(path.read_text())
 
 
@@ -103,15 +104,15 @@ def test_summary(tmp_path: Path) -> None:
 
 
 def test_environment_names_versions_but_nobody() -> None:
-    environment = results.environment()
-    assert environment["torch"] == torch.__version__
-    assert environment["numpy"] == np.__version__
-    assert environment["python"] == platform.python_version()
-    assert environment["threads"] == torch.get_num_threads()
-    assert environment["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
-    commit = environment["git_commit"]
+    found = environment()
+    assert found["torch"] == torch.__version__
+    assert found["numpy"] == np.__version__
+    assert found["python"] == platform.python_version()
+    assert found["threads"] == torch.get_num_threads()
+    assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    commit = found["git_commit"]
     assert commit is None or re.fullmatch("[0-9a-f]{40}(-dirty)?", commit)
-    values = [str(value) for value in environment.values()]
+    values = [str(value) for value in found.values()]
     for private in (platform.node(), getpass.getuser(), str(Path.home()), str(Path.cwd())):
         assert private not in values
     assert not any("/home" in value or str(Path.cwd()) in value for value in values)
@@ -120,14 +121,14 @@ def test_environment_names_versions_but_nobody() -> None:
 def test_limits_on_instructions_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in LIMITS:
         monkeypatch.delenv(name, raising=False)
-    assert results.environment()["cpu_limits"] is None
+    assert environment()["cpu_limits"] is None
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
-    assert results.environment()["cpu_limits"] == "MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2"
+    assert environment()["cpu_limits"] == "MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2"
 
 
 def test_table_of_a_hand_made_matrix() -> None:
-    table = results.final_table(CLASS_IL, TASK_IL, summarise(CLASS_IL), summarise(TASK_IL)).splitlines()
+    table = final_table(CLASS_IL, TASK_IL, summarise(CLASS_IL), summarise(TASK_IL)).splitlines()
     assert table[1:6] == [
         "        1      2      3 |Class-IL Task-IL",
         " 1  90.00               |   90.00   90.00",
@@ -148,14 +149,14 @@ def test_table_of_a_hand_made_matrix() -> None:
 
 def test_table_shows_forward_transfer_only_when_measured() -> None:
     measured = summarise(CLASS_IL, np.array([NAN, 12.0, 16.0]), np.array([10.0, 10.0, 10.0]))
-    table = results.final_table(CLASS_IL, TASK_IL, measured, summarise(TASK_IL))
+    table = final_table(CLASS_IL, TASK_IL, measured, summarise(TASK_IL))
     assert re.search(r"^FWT       4\.00        -  forward transfer: ", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5, 10, 11, 12, 13, 14, 20, 21, 50, 120])
 def test_table_fits_100_columns(tasks: int) -> None:
     a = random_matrix(tasks)
-    table = results.final_table(a, a, summarise(a), summarise(a)).splitlines()
+    table = final_table(a, a, summarise(a), summarise(a)).splitlines()
     assert max(map(len, table)) <= 100
     rows = [line for line in table[2:] if "|" in line]
     cells = [line.split("|")[0].split() for line in rows]
@@ -170,25 +171,25 @@ def test_table_fits_100_columns(tasks: int) -> None:
 def test_table_of_a_run_that_was_stopped_or_joint() -> None:
     stopped = np.full((5, 5), NAN)
     stopped[:2, :2] = CLASS_IL[:2, :2]
-    table = results.final_table(stopped, stopped, summarise(stopped), summarise(stopped)).splitlines()
+    table = final_table(stopped, stopped, summarise(stopped), summarise(stopped)).splitlines()
     assert [line.split()[0] for line in table[2:4]] == ["1", "2"] and table[4] == ""
     joint = np.full((3, 3), NAN)
     joint[2] = [30.0, 60.0, 90.0]
-    table = results.final_table(joint, joint, summarise(joint), summarise(joint)).splitlines()
+    table = final_table(joint, joint, summarise(joint), summarise(joint)).splitlines()
     assert table[2] == " 3  30.00  60.00  90.00 |   60.00   60.00"
     assert "FF           -        -" in "\n".join(table)
 
 
 def test_report_from_the_files(tmp_path: Path) -> None:
-    results.write_accuracy(tmp_path / "accuracy.csv", CLASS_IL, TASK_IL)
+    write_results.write_accuracy(tmp_path / "accuracy.csv", CLASS_IL, TASK_IL)
     write_summary(tmp_path / "summary.json")
-    expected = results.final_table(CLASS_IL, TASK_IL, summarise(CLASS_IL), summarise(TASK_IL))
-    assert results.final_report(tmp_path) == expected
+    expected = final_table(CLASS_IL, TASK_IL, summarise(CLASS_IL), summarise(TASK_IL))
+    assert final_report(tmp_path) == expected
     write_summary(tmp_path / "summary.json", test={"class_il": [10.0, 20.0], "task_il": [60.0, 70.0]})
-    assert results.final_report(tmp_path).endswith("On the test set: [Class-IL]: 15.00 % [Task-IL]: 65.00 %")
+    assert final_report(tmp_path).endswith("On the test set: [Class-IL]: 15.00 % [Task-IL]: 65.00 %")
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(UserError, match=r"summary\.json"):
-        results.final_report(tmp_path)
+        final_report(tmp_path)
 
 
 def test_timing_adds_up_over_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,4 +215,4 @@ def test_timing_adds_up_over_sessions(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (report["steps"], report["steps_per_second"], report["images_per_second"]) == (11, 2.2, 66.4)
     assert (report["sessions"], report["started"]) == (2, first.started)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", report["finished"])
-    results.write_json(tmp_path / "timing.json", report)
+    write_results.write_json(tmp_path / "timing.json", report)

@@ -20,7 +20,7 @@ from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
 from utils.resume import store
 from utils.run.directory import RunDirectory
-from utils.run.finished import DamagedRun, read_finished
+from utils.run.read_results import DamagedRun, read_finished
 from utils.training import _flags_of_methods
 
 FLAGS = ["--n_epochs", "1", "--stop_after", "3", "--enable_other_metrics", "1"]

@@ -1,4 +1,4 @@
-"""Reading a finished run: the check that both commands make before they believe its files.
+"""Reading the result files of a finished run, and the check that every command makes before it believes them.
 
 The accuracy matrix is the primary result. Metrics are computed from it whenever a run is read, and must be those of its
 summary; the summary must be of the run that the directory is of.
@@ -21,13 +21,26 @@ from numpy.typing import NDArray
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UserError
 from utils.metrics import DEFINITIONS, summarise
-from utils.run.shapes import ENVIRONMENT, SUMMARY, TIMING, check_shape
+from utils.run.shapes import NUMBER, TEXT, check_shape
 
 Matrix = NDArray[np.float64]
 ACCURACY_COLUMNS = ["after_task", "task", "class_il", "task_il"]
 MOST_TASKS = 10_000
 SAME = 1e-9  # relative: the order of a sum may be another one on another machine
 DIRECTORY = re.compile(r"seed(\d+)-([0-9a-f]{12})")
+# Shapes of what is read, see `check_shape`.
+ACCURACIES = {f"{name}?": NUMBER for name in ("FAIA", "FAA", "FF", "BWT", "FWT")}
+ENVIRONMENT = {f"{name}?": TEXT for name in ("platform", "cpu", "gpu", "git_commit")}
+TIMING = {"finished": TEXT, "train_seconds": NUMBER, "train_seconds_by_task": [float]}
+SUMMARY = {
+    "seed": int,
+    "class_il": ACCURACIES,
+    "task_il": ACCURACIES,
+    "n_tasks?": int,
+    "parameters?": int,
+    "stored_bytes?": int,
+    "test?": ({"class_il": [float], "task_il": [float]}, None),
+}
 
 
 class DamagedRun(UserError):
