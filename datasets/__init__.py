@@ -98,16 +98,26 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
     Never to the class itself: a second dataset in the same process must not inherit them.
     """
     from datasets.utils.continual_dataset import ContinualDataset
+    from datasets.utils.protocol import task_fields
 
     cls: Any = registry.find(DATASETS, args.dataset, getattr(args, "plugin", ())).load()
     fields, flags, file = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
     if cls.get_data_loaders is not ContinualDataset.get_data_loaders:
+        if getattr(args, "n_tasks", None) or getattr(args, "classes_first_task", None):
+            raise UsageError(f"--n_tasks, --classes_first_task: {args.dataset} cuts its tasks itself; leave them out")
         return _with_own_loaders(cls, fields, flags, file)
     for key in fields.keys() & set(TRANSFORMS):
         raise UsageError(f"{file}: {key}: {args.dataset} takes no transforms, only its class's CROP_PADDING and so on")
     for key in fields.keys() & {"MEAN", "STD"}:
         if len(fields[key]) != cls.CHANNELS:
             raise UsageError(f"{file}: {key}: {list(fields[key])} must be {cls.CHANNELS} numbers, one per channel")
+    cls = _with_fields(cls, fields | cls.fields(args))
+    return _with_fields(
+        cls, task_fields(cls, getattr(args, "n_tasks", None), getattr(args, "classes_first_task", None))
+    )
+
+
+def _with_fields(cls: Any, fields: dict[str, Any]) -> Any:
     return type(cls.__name__, (cls,), fields) if fields else cls
 
 

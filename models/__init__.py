@@ -63,24 +63,43 @@ def get_model(args: Namespace, backbone: Any, loss: Any, transform: Any, dataset
 def read_model_config(model: str, section: str, dataset: str, buffer_size: int | None) -> tuple[dict[str, Any], str]:
     """(flag defaults, file) of `models/config/<model>.yaml`.
 
-    The section `default` always applies; `best` adds the dataset's section and, in it, the buffer size's, which wins.
+    The section `default` always applies; what it holds under a dataset's name, only there. `best` adds the dataset's
+    own section and, in it, the buffer size's, which wins.
     """
     path = _config_file(model)
     if path is None:
         if section == "best":
             raise UsageError(f"--model_config best: there is no models/config/{model}.yaml with presets for {model}")
         return {}, ""
-    content = read_yaml(path)
-    if "like" in content:  # the presets of another model
-        return read_model_config(str(content["like"]), section, dataset, buffer_size)
-    content = {registry.normalise(str(key)): value or {} for key, value in content.items()}
+    content = _sections(path)
+    dataset, default = registry.normalise(dataset), content.get("default", {})
+    defaults = {key: value for key, value in default.items() if not isinstance(value, dict)} | default.get(dataset, {})
+    if section == "best":
+        defaults.update(_best(content, dataset, buffer_size, path))
+    return defaults, str(path)
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    """Of a model's YAML; with `like: MODEL` those of another model, to which its own are added."""
+    content = {key: {} if value is None else value for key, value in read_yaml(path).items()}
+    like = content.pop("like", None)
     for name, values in content.items():
         if not isinstance(values, dict):
             raise UsageError(f"{path}: section {name!r} must hold `flag: value` lines, not {values!r}")
-    defaults = dict(content.get("default", {}))
-    if section == "best":
-        defaults.update(_best(content, registry.normalise(dataset), buffer_size, path))
-    return defaults, str(path)
+    other = _config_file(str(like)) if like else None
+    return _merged(_sections(other) if other else {}, content)
+
+
+def _merged(base: dict[Any, Any], added: dict[Any, Any]) -> dict[Any, Any]:
+    """Section by section; sections are called by their normalised names, flags and buffer sizes as they are."""
+    result = dict(base)
+    for key, value in added.items():
+        if isinstance(value, dict):
+            name = key if isinstance(key, int) else registry.normalise(str(key))
+            result[name] = _merged(result.get(name) or {}, value)
+        else:
+            result[key] = value
+    return result
 
 
 def _config_file(model: str) -> Path | None:

@@ -230,10 +230,10 @@ def class_order(text: Any) -> list[int]:
 
 def schedule(text: Any) -> str | None:
     """argparse type of `--lr_scheduler`; `none` is Python's, as models written for Mammoth expect."""
-    return None if str(text).lower() == "none" else choice("multisteplr", "cosine", "none")(text)
+    return None if str(text).lower() == "none" else choice("multisteplr", "cosine", "linear", "none")(text)
 
 
-schedule.metavar = "{multisteplr,cosine,none}"  # type: ignore[attr-defined]
+schedule.metavar = "{multisteplr,cosine,linear,none}"  # type: ignore[attr-defined]
 schedule.word_for_none = "none"  # type: ignore[attr-defined]  # shown as the default
 
 
@@ -260,6 +260,11 @@ def add_framework_args(parser: ArgumentParser) -> None:
 def _selection(add: Add) -> None:
     add("--model", help="method to train; --list shows all")
     add("--dataset", default="seq-digits", help="split dataset; --list shows all")
+    add(
+        "--embeddings",
+        metavar="FILE",
+        help="seq-embeddings: vectors in .npz or .safetensors (embed.py makes them) instead of those shipped",
+    )
     add("--backbone", help="network in place of the dataset's own; --list shows all")
     add("--dataset_config", help="YAML of defaults in datasets/configs/<dataset>/, without its ending")
     add(
@@ -301,6 +306,12 @@ def _experiment(add: Add) -> None:
         default=False,
         help="task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
         "0 keeps the rate constant",
+    )
+    add("--n_tasks", type=number(int, 1), help="number of tasks, all counted, into which the classes are cut")
+    add(
+        "--classes_first_task",
+        type=number(int, 1),
+        help="classes of the first task; the others share the rest evenly (--n_tasks 11 --classes_first_task 50)",
     )
     add("--permute_classes", type=boolean, default=False, help="random class order, from the seed")
     add(

@@ -26,6 +26,7 @@ from utils.mammoth.augmentations import (
 __all__ = [
     "PIL",
     "TF",  # noqa: F822
+    "UNITS",
     "BatchTransform",
     "F",
     "Tensor",
@@ -41,6 +42,7 @@ __all__ = [
     "soft_aug",
     "strong_aug",
     "to_device",
+    "to_stored",
     "to_uint8",
     "to_unit_float",
     "torch",
@@ -49,6 +51,8 @@ __all__ = [
 
 # A canvas (below) is made for one shape of batch: full batches, short last ones, replay batches of a filling buffer.
 KEPT_CANVASES = 4
+# What stands for 1 in types without fractions: pixels, and vectors in 8 bits.
+UNITS = {torch.uint8: 255, torch.int8: 127}
 MAX_CANVAS = 1024  # images; a larger batch is cut, so that no large memory is kept
 
 
@@ -62,13 +66,25 @@ def __getattr__(name: str) -> Any:
 
 
 def to_unit_float(batch: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
-    """Bytes as float32 in [0, 1], bit for bit torchvision's `ToTensor`."""
-    return batch.to(torch.float32, memory_format=memory_format, copy=True).div_(255)
+    """Bytes as float32 in [0, 1], bit for bit torchvision's `ToTensor`; signed ones around 0; others as they are."""
+    if batch.dtype not in UNITS:
+        return batch.to(torch.float32) if batch.dtype == torch.float16 else batch
+    return batch.to(torch.float32, memory_format=memory_format, copy=True).div_(UNITS[batch.dtype])
+
+
+def to_stored(batch: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inverse of `to_unit_float`, for the type in which a dataset stores; what has that type stays as it is."""
+    if batch.dtype == dtype:
+        return batch
+    if dtype not in UNITS:
+        return to_unit_float(batch).to(dtype)
+    limits = torch.iinfo(dtype)
+    return batch.mul(UNITS[dtype]).round_().clamp_(limits.min, limits.max).to(dtype)
 
 
 def to_uint8(batch: Tensor) -> Tensor:
-    """Inverse of `to_unit_float`: the nearest byte, clamped to 0..255."""
-    return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    """The nearest byte of values in [0, 1]."""
+    return to_stored(batch, torch.uint8)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -227,7 +243,7 @@ def apply_transform(x: Any, transform: Any, autosqueeze: bool = False) -> Any:
 
         x = to_tensor(x)
     batch = x[None] if x.dim() == 3 else x
-    if batch.dtype == torch.uint8 and not getattr(transform, "accepts_uint8", False):
+    if batch.dtype in UNITS and not getattr(transform, "accepts_uint8", False):
         batch = to_unit_float(batch)
     if is_batched(transform):
         out = transform(batch)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from utils.augmentations import apply_transform, to_device, to_uint8, to_unit_float
+from utils.augmentations import apply_transform, to_device, to_stored, to_unit_float
 from utils.errors import UserError
 from utils.mammoth.exemplars import fill_buffer, icarl_replay
 from utils.mammoth.sample_selection import (
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 Transform = Callable[[Tensor], Tensor]
+IMAGE_DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int8)
 FIRST_ROWS = 10  # of a buffer without a limit
 FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
 
@@ -53,7 +54,8 @@ class Buffer:
     is the same on every device, and neither reading nor writing waits for a GPU. Strategies other than the reservoir
     (`utils.mammoth.sample_selection`) do wait, for the labels, and go one by one. With `image_dtype=torch.uint8` images
     take a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and are
-    handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor.
+    handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor. Vectors (torch.int8,
+    torch.float16) likewise stay in the type of their file.
 
     `write_mask`, a bool tensor of no dimension, protects the content without waiting
     for the device: while it is False, `add_data` draws and counts but leaves the rows as they are. The run
@@ -81,8 +83,10 @@ class Buffer:
         if sample_selection_strategy not in STRATEGIES:
             valid = ", ".join(STRATEGIES)
             raise ValueError(f"sample_selection_strategy {sample_selection_strategy!r} unknown; valid are {valid}")
-        if image_dtype not in (torch.float32, torch.uint8):
-            raise ValueError(f"image_dtype {image_dtype} cannot hold images; valid are torch.float32, torch.uint8")
+        if image_dtype not in IMAGE_DTYPES:
+            raise ValueError(
+                f"image_dtype {image_dtype} cannot hold images; valid are {', '.join(map(str, IMAGE_DTYPES))}"
+            )
         self.num_seen_examples = 0
         self.sample_selection_strategy = sample_selection_strategy
         self._dataset = dataset
@@ -253,7 +257,7 @@ class Buffer:
     def _write(self, name: str, value: Tensor, slots: Tensor) -> None:
         field: Tensor = getattr(self, name)
         if name == "examples":
-            value = _as_image_dtype(value, self.image_dtype)
+            value = to_stored(value, self.image_dtype)
         value = value.to(device=self.device, dtype=field.dtype)
         if self.write_mask is not None:
             # A buffer in host memory (Mammoth's default) has to wait for the device here, as for the value itself.
@@ -444,13 +448,7 @@ def _select_rows(field: Tensor, index: Tensor) -> Tensor:
     return field.index_select(0, index)
 
 
-def _as_image_dtype(images: Tensor, dtype: torch.dtype) -> Tensor:
-    if dtype == torch.uint8:
-        return images if images.dtype == torch.uint8 else to_uint8(images)
-    return to_unit_float(images) if images.dtype == torch.uint8 else images
-
-
 def _hand_out(images: Tensor, transform: Transform | None) -> Tensor:
     if not getattr(transform, "accepts_uint8", False):
-        images = _as_image_dtype(images, torch.float32)
+        images = to_unit_float(images)
     return apply_transform(images, transform)

@@ -37,6 +37,8 @@ def get_scheduler(
         return MultiStepLR(model.opt, milestones=milestones, gamma=args.sched_multistep_lr_gamma)
     if args.lr_scheduler == "cosine":
         return CosineAnnealingLR(model.opt, T_max=length)
+    if args.lr_scheduler == "linear":
+        return LinearSchedule(model.opt, length)
     raise ValueError(f"unknown lr_scheduler {args.lr_scheduler!r}")
 
 
@@ -98,6 +100,25 @@ class TaskSchedule:
             raise ValueError("the state is that of another learning-rate schedule")
         if self._own is not None:
             self._own.load_state_dict(state["own"])
+
+
+class LinearSchedule(LRScheduler):
+    """From the full learning rate straight down, to 0 after `length` steps."""
+
+    def __init__(self, optimizer: Optimizer, length: int):
+        self.length = length
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:
+        share = max(1 - self.last_epoch / self.length, 0.0)
+        return [rate * share for rate in self.base_lrs]
+
+    def step(self, epoch: int | None = None) -> None:
+        """torch's own takes a tenth of a step on vectors, most of it for warnings that can't arise here."""
+        self.last_epoch += 1
+        self._last_lr = self.get_lr()
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = rate
 
 
 class CosineSchedule(LRScheduler):

@@ -94,6 +94,24 @@ class ContinualDataset:
         self.train_loader: Any = None
         self.test_loaders: list[Any] = []
 
+    @classmethod
+    def fields(cls, args: Namespace) -> dict[str, Any]:
+        """Attributes of the class that follow from flags, before anything is built."""
+        return {}
+
+    @classmethod
+    def content_sha256(cls, args: Namespace) -> str | None:
+        """Of the data, if a flag says which they are; it is part of a run's name."""
+        return None
+
+    @classmethod
+    def check_args(cls, args: Namespace) -> None:
+        """Refuse flags that don't fit the dataset (UsageError), before anything is built."""
+        if getattr(args, "embeddings", None):
+            raise UsageError(
+                f"--embeddings {args.embeddings}: {cls.NAME} reads no such file; use --dataset seq-embeddings"
+            )
+
     # -- what a subclass provides ---------------------------------------------------------------------------
 
     def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -257,7 +275,7 @@ class ContinualDataset:
         train, true_labels = self._relabel(train), None
         if some_wrong(self.args):
             true_labels = train.labels(slice(None))
-            train = ImageSet(train.data, noisy_labels(true_labels, self.N_CLASSES, self.args))
+            train = train.with_targets(noisy_labels(true_labels, self.N_CLASSES, self.args))
         return _Splits(train, evaluation, test, true_labels)
 
     def _read(self, train: bool) -> ImageSet:
@@ -285,7 +303,7 @@ class ContinualDataset:
     def _relabel(self, images: ImageSet) -> ImageSet:
         if self.class_order is None:
             return images
-        return ImageSet(images.data, torch.tensor(self.class_order)[images.targets])
+        return images.with_targets(torch.tensor(self.class_order)[images.targets])
 
     # -- transforms and loss --------------------------------------------------------------------------------
 

@@ -77,7 +77,11 @@ class ImageSet:
         """The images that a boolean mask or an index tensor selects."""
         index = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         images, labels = self._data.index_select(0, index), self._targets.index_select(0, index)
-        return ImageSet(images, labels, self.transform, _Origin(self, index))
+        return type(self)(images, labels, self.transform, _Origin(self, index))
+
+    def with_targets(self, labels: Tensor) -> ImageSet:
+        """The same images under other labels."""
+        return type(self)(self._data, labels)
 
     def to(self, device: torch.device, memory_format: torch.memory_format) -> ImageSet:
         """A copy on the device, in the memory layout that batches shall have: they need no rearranging then."""
@@ -104,6 +108,10 @@ class ImageSet:
         """What `append` has added, in its form."""
         return self._data[self.n_own :].permute(0, 3, 1, 2), self._targets[self.n_own :]
 
+    def whole(self) -> Tensor:
+        """All images, in the form of `append`."""
+        return self._data.permute(0, 3, 1, 2)
+
     def drop_appended(self) -> None:
         self._data, self._targets = self._data[: self.n_own], self._targets[: self.n_own]
 
@@ -114,7 +122,7 @@ class ImageSet:
     def edits(self) -> dict[str, Any]:
         """All that a method has done to it, for a checkpoint: the rows added or, if others were changed, all rows."""
         intact = self._origin is not None and self._origin.begins(self._data, self._targets)
-        rows = self.appended() if intact else (self._data.permute(0, 3, 1, 2), self._targets)
+        rows = self.appended() if intact else (self.whole(), self._targets)
         fields = {name: _as_tensor(getattr(self, name)) for name in self.extra_return_fields}
         return {"appended": intact, "rows": rows, "fields": fields}
 

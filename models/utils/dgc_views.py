@@ -23,6 +23,7 @@ from torch import Tensor
 from models.utils.dgc_estimators import ALL, Pass, Term
 from utils.augmentations import apply_transform
 
+UNITS = {torch.uint8: 255, torch.int8: 127, torch.float16: 1}
 CHUNK = 256  # images per pass when a gradient over a whole set is taken
 
 
@@ -51,7 +52,8 @@ def raw_batches(images: Any, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def in_unit_range(images: Tensor) -> Tensor:
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    """Stored bytes (of images, or signed ones of vectors) as floats; other floats as they are."""
+    return images if images.dtype not in UNITS else images.float() / UNITS[images.dtype]
 
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:

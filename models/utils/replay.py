@@ -148,5 +148,5 @@ def compute_logits(net: nn.Module, images: Tensor, transform: Any, chunk: int) -
 def to_input(images: Tensor, transform: Any) -> Tensor:
     """What the network gets of images, which are bytes or floats in [0, 1]; without a transform as floats."""
     if transform is None:
-        return to_unit_float(images) if images.dtype == torch.uint8 else images
+        return to_unit_float(images)
     return apply_transform(images, transform)

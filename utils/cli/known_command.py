@@ -19,7 +19,7 @@ NEUTRAL = frozenset(
     ckpt_name""".split()
 )
 # With these the command line does not tell all, or asks for something else.
-NEVER = frozenset(["resume", "plugin", "loadcheck", "overwrite", "help", "list", "-h"])
+NEVER = frozenset(["resume", "plugin", "loadcheck", "embeddings", "overwrite", "help", "list", "-h"])
 SOURCES = ("models", "datasets", "backbone", "utils")
 
 
@@ -74,6 +74,6 @@ def _sources_sha256() -> str:
     """Of the files that flags, and defaults of flags, may come from."""
     digest = hashlib.sha256()
     for file in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
-        if file.suffix in (".py", ".yaml"):
+        if file.suffix in (".py", ".yaml", ".npz"):
             digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
     return digest.hexdigest()

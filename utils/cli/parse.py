@@ -339,8 +339,9 @@ def _complete(args: Namespace) -> None:
     # Absolute, because a run may be resumed from another working directory.
     args.base_path = str(Path(args.base_path or registry.ROOT / "data").absolute())
     args.checkpoint_path = str(Path(args.checkpoint_path or registry.ROOT / "checkpoints").absolute())
-    if args.loadcheck:
-        args.loadcheck = str(Path(args.loadcheck).absolute())
+    for file in ("loadcheck", "embeddings"):
+        if getattr(args, file):
+            setattr(args, file, str(Path(getattr(args, file)).absolute()))
     if hasattr(args, "minibatch_size") and args.minibatch_size is None:
         args.minibatch_size = args.batch_size
     args.seed_was_drawn = args.seed is None
@@ -390,6 +391,7 @@ def _validate(args: Namespace) -> None:
     for wrong, message in problems:
         if wrong:
             raise UsageError(message)
+    dataset.check_args(args)
 
 
 def _check_by_model(args: Namespace) -> None:

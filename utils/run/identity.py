@@ -22,7 +22,7 @@ RESULTS_VERSION = 2
 NEUTRAL = frozenset(
     """base_path results_path checkpoint_path device notes non_verbose nowand wandb_project wandb_entity wandb_name
     wandb_group wandb_tags savecheck ckpt_name checkpoint_minutes checkpoint_every model_config dataset_config
-    loadcheck plugin""".split()
+    loadcheck plugin embeddings n_tasks classes_first_task""".split()
 )
 # Values that parsing or building adds to the flags; they follow from them.
 DERIVED = frozenset(
@@ -66,6 +66,7 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
     config["dataset_fields"] = json.loads(json.dumps(fields, default=str))
+    config["content_sha256"] = getattr(dataset, "content_sha256", lambda _: None)(args)
     config["results_version"] = RESULTS_VERSION
     if args.plugin:
         config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]

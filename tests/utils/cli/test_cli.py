@@ -501,11 +501,12 @@ def test_flags_are_frozen() -> None:
     flags = sorted(flag for flag in utils.cli.parse.framework_parser()._option_string_actions if flag.startswith("--"))
     assert flags == sorted(
         """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
-        --ckpt_name --code_optimization --custom_class_order --dataset --dataset_config --debug_mode
-        --deterministic --device --dgc --dgc_diagnostics --drop_last --enable_other_metrics --eval_epochs --fitting_mode
-        --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
+        --ckpt_name --classes_first_task --code_optimization --custom_class_order --dataset --dataset_config
+        --debug_mode
+        --deterministic --device --dgc --dgc_diagnostics --drop_last --embeddings --enable_other_metrics --eval_epochs
+        --fitting_mode --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
         --list --loadcheck --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler --model
-        --model_config --n_epochs --n_epochs_first --n_iters --noise_rate
+        --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
         --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free

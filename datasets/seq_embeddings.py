@@ -1,0 +1,136 @@
+"""Vectors instead of images: embeddings of a pretrained network, from a file, in tasks."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from datasets.transforms.standardise import Standardise
+from datasets.utils import set_default_from_args
+from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.embedding_file import Embeddings, embeddings_sha256, read_embeddings
+from datasets.utils.image_set import ImageSet
+from datasets.utils.vector_set import VectorSet
+from utils.errors import UsageError
+
+EMBEDDED = Path(__file__).resolve().parent / "embedded" / "cifar100_embeddings.npz"
+
+
+class SequentialEmbeddings(ContinualDataset):
+    """Embeddings of a frozen network in 10 tasks: of 50 classes of CIFAR-100, or those in the file --embeddings.
+
+    Each feature is standardised by the mean and deviation that it has in the training vectors of the first task, since
+    later ones are not there yet. Vectors are not augmented, and the buffer keeps them in the file's type.
+    """
+
+    NAME = "seq-embeddings"
+    N_TASKS = 10
+    N_CLASSES_PER_TASK = 5
+    N_CLASSES = 50
+    SIZE = (1, 1)
+    CHANNELS = 128  # features
+
+    @staticmethod
+    def file(args: Namespace) -> str:
+        return getattr(args, "embeddings", None) or str(EMBEDDED)
+
+    @classmethod
+    def fields(cls, args: Namespace) -> dict[str, Any]:
+        """What the file says about the dataset; nothing while the flags are not yet known."""
+        if not hasattr(args, "embeddings"):
+            return {}
+        content, tasks = read_embeddings(cls.file(args)), args.n_tasks or cls.N_TASKS
+        if content.n_classes % tasks and args.classes_first_task is None:
+            raise UsageError(
+                f"--embeddings {cls.file(args)}: its {content.n_classes} classes make no {tasks} equal tasks; give a "
+                "divisor by --n_tasks, or --classes_first_task"
+            )
+        per_task = content.n_classes // tasks
+        return {"N_CLASSES": content.n_classes, "N_CLASSES_PER_TASK": per_task, "CHANNELS": content.width}
+
+    @classmethod
+    def content_sha256(cls, args: Namespace) -> str:
+        return embeddings_sha256(cls.file(args))
+
+    @classmethod
+    def check_args(cls, args: Namespace) -> None:
+        """Refuse networks and methods that only images can be given to."""
+        from backbone import get_backbone_class
+        from models import get_model_class
+
+        parameters = get_backbone_class(args.backbone, True, args.plugin)[1]
+        if "in_channels" in parameters and "input_size" not in parameters:
+            raise UsageError(f"--backbone {args.backbone} takes images, and {cls.NAME} has vectors; use linear or mlp")
+        if reason := getattr(get_model_class(args), "NEEDS_IMAGES", None):
+            raise UsageError(f"--model {args.model}: {reason}, and {cls.NAME} has vectors; use a dataset of images")
+
+    # -- data -------------------------------------------------------------------------------------------------
+
+    @property
+    def _content(self) -> Embeddings:
+        return read_embeddings(self.file(self.args))
+
+    @property
+    def image_dtype(self) -> torch.dtype:  # type: ignore[override]
+        """That of the file: the buffer holds vectors as they come."""
+        return self._splits.train.data.dtype
+
+    def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        content = self._content
+        return (content.train_x, content.train_y) if train else (content.test_x, content.test_y)
+
+    def load_class_names(self) -> list[str]:
+        return self._content.class_names
+
+    def _read(self, train: bool) -> ImageSet:
+        vectors, labels = self.load_split(train)
+        return VectorSet(torch.from_numpy(vectors.copy()), torch.from_numpy(labels.copy()))
+
+    # -- transforms -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _standardise(self) -> Standardise:
+        """Also of a joint run, which then sees the numbers that a sequence of tasks sees."""
+        first, last = self.eval_offsets(0)
+        train = self._splits.train
+        return Standardise.of(train.data[(train.targets >= first) & (train.targets < last)].as_subclass(torch.Tensor))
+
+    def get_batch_transform(self, augment: bool, stream: str = "replay_augment") -> Any:
+        return self._standardise
+
+    def get_transform(self) -> Any:
+        return self._standardise
+
+    def get_normalization_transform(self) -> Any:
+        return self._standardise
+
+    # -- defaults: chosen for `er` on held-out training vectors ------------------------------------------------
+
+    @set_default_from_args("backbone")
+    def get_backbone(self) -> str:
+        return "linear"
+
+    @set_default_from_args("n_epochs")
+    def get_epochs(self) -> int:
+        return 10
+
+    @set_default_from_args("batch_size")
+    def get_batch_size(self) -> int:
+        return 32
+
+    @set_default_from_args("optim_wd")
+    def get_weight_decay(self) -> float:
+        return 1e-4
+
+    @set_default_from_args("lr_scheduler")
+    def get_scheduler_name(self) -> str:
+        return "linear"
+
+    @set_default_from_args("scheduler_mode")
+    def get_scheduler_mode(self) -> str:
+        return "iter"
