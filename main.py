@@ -32,12 +32,10 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     )
     from utils.resume.files import require_writable
     from utils.run.environment import git_commit
-    from utils.run.identity import freeze
     from utils.run.precision import optimise
 
     args.device = get_device(args.device)
     args.conf_git_hash = git_commit()  # for models that read it
-    freeze(args)
     base_path(args.base_path)  # for code that asks without `args`
     checkpoints = get_checkpoint_path(args.checkpoint_path)
     if args.savecheck:

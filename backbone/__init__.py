@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import utils.cli.registry as registry
+from utils.cli.config import selected
 
 # Filled by the decorator when a module is imported; names of files not yet imported come from `registry.scan`.
 REGISTERED_BACKBONES: dict[str, Callable[..., Any]] = {}
@@ -41,16 +42,19 @@ FROM_DATASET = ("num_classes", "in_channels", "input_size")
 def get_backbone_class(name: str, return_args: bool = False, plugins: Sequence[str] = ()) -> Any:
     """The class or factory registered under a name; with `return_args`, also its parameters by name."""
     factory: Any = registry.find(BACKBONES, name, plugins).load()
-    if not return_args:
-        return factory
-    parameters = inspect.signature(factory, eval_str=True).parameters
-    return factory, {n: p for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return (factory, parameters(factory)) if return_args else factory
+
+
+def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """By name, without `*args` and `**kwargs`."""
+    found = inspect.signature(factory, eval_str=True).parameters
+    return {n: p for n, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def get_backbone(args: Namespace) -> Any:
     """A fresh network on the CPU; its arguments are read from `args` by name."""
-    factory, parameters = get_backbone_class(args.backbone, True, getattr(args, "plugin", ()))
-    return factory(**{name: getattr(args, name) for name in parameters})
+    factory: Any = selected(args, BACKBONES).load()
+    return factory(**{name: getattr(args, name) for name in parameters(factory)})
 
 
 def __getattr__(name: str) -> Any:

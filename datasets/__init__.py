@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import utils.cli.registry as registry
+from utils.cli.config import selected
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
 
@@ -100,7 +101,7 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
     from datasets.utils.continual_dataset import ContinualDataset
     from datasets.utils.protocol import task_fields
 
-    cls: Any = registry.find(DATASETS, args.dataset, getattr(args, "plugin", ())).load()
+    cls: Any = selected(args, DATASETS).load()
     fields, flags, file = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
     if cls.get_data_loaders is not ContinualDataset.get_data_loaders:
         if getattr(args, "n_tasks", None) or getattr(args, "classes_first_task", None):

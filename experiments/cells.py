@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from argparse import Namespace
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid import Flags, Grid
+from utils.cli.config import Config
 from utils.errors import UsageError
 
 FOLDERS = re.compile(r"(?<![\w.])/([^\s'\"]*/)?(?=[\w.])")  # results name no places of the machine that they come from
@@ -100,17 +100,17 @@ def expand(grid: Grid, places: list[str]) -> Expansion:
 
 def _seeded_cells(grid: Grid, row: str, column: str, argv: list[str]) -> list[Cell]:
     from utils.run.directory import RunDirectory
+    from utils.run.identity import changed
 
     cells = []
     for seed in grid.seeds:
-        args = copy.copy(_parsed(tuple(argv)))
-        args.seed = seed
+        args = changed(_parsed(tuple(argv)), seed=seed)
         cells.append(Cell(row, column, seed, (*argv, f"--seed={seed}"), args, RunDirectory(args).path))
     return cells
 
 
 @cache
-def _parsed(argv: tuple[str, ...]) -> Namespace:
+def _parsed(argv: tuple[str, ...]) -> Config:
     """Several tables have the same cells."""
     from utils.cli.parse import parse_args
 

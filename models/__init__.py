@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import utils.cli.registry as registry
+from utils.cli.config import selected
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, UserError
 
@@ -47,7 +48,7 @@ def get_model_names() -> dict[str, Any]:
 
 def get_model_class(args: Namespace) -> type[ContinualModel]:
     """The class of `args.model`; with `--dgc 1` a class made of it and DGC."""
-    entry = registry.find(MODELS, args.model, getattr(args, "plugin", ()))
+    entry = selected(args, MODELS)
     cls: Any = entry.load()
     if getattr(args, "dgc", False):
         from models.utils.with_dgc import with_dgc

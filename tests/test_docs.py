@@ -24,11 +24,10 @@ from PIL import Image
 import datasets
 import models
 import reproduce
-import utils.cli.parse
 from experiments import demo
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
-from utils.cli.parse import parse_args
+from utils.cli.parse import parse_args, parser_of
 from utils.metrics import summarise
 from utils.run.final_report import final_table
 from utils.run.identity import relevant_config
@@ -155,8 +154,7 @@ def known_flags() -> set[str]:
     known = OTHER_FLAGS | reproduce.known_flags()
     for model in models.get_model_entries():
         for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
-            parser = utils.cli.parse._build_parser(utils.cli.parse._preselect(["--model", model, "--dataset", dataset]))
-            known |= parser._option_string_actions.keys()
+            known |= parser_of(["--model", model, "--dataset", dataset]).flags()
     return known
 
 

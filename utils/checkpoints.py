@@ -22,15 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from utils.cli.flags import role
 from utils.errors import UserError
 from utils.resume.files import atomic_write
 from utils.resume.store import archive_damage, compact, reason_of, write_archive
 
-# Flags that belong to the run and the machine that wrote a file; a run that starts from it must not inherit them.
-NOT_INHERITED = {"savecheck", "loadcheck", "start_from", "stop_after", "ckpt_name", "resume", "overwrite"}
-NOT_INHERITED |= {"device", "base_path", "results_path", "checkpoint_path"}
-# Nor where it reports to: a file from a stranger would have the run logged to the stranger's account.
-NOT_INHERITED |= {"nowand", "wandb_project", "wandb_entity", "wandb_name", "wandb_group", "wandb_tags"}
 _names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
@@ -89,7 +85,7 @@ def mammoth_load_checkpoint(
     """
     path = Path(path)
     content = read_hand_over(path)
-    stored = {name: value for name, value in (content.get("args") or {}).items() if name not in NOT_INHERITED}
+    stored = {name: value for name, value in (content.get("args") or {}).items() if role(name).handed_on}
     if return_only_args:
         return stored
     if model is None:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from utils.checkpoints import mammoth_load_checkpoint, save_mammoth_checkpoint
+from utils.cli.flags import role
 from utils.conf import warn_once
 from utils.errors import START_AGAIN, UserError
 from utils.evaluate import Evaluation, evaluate_loaders
@@ -34,7 +35,7 @@ from utils.run.diagnostics import Diagnostics
 from utils.run.directory import RunDirectory
 from utils.run.environment import as_begun, environment
 from utils.run.hand_over import continued_state, load_weights
-from utils.run.identity import DERIVED, NEUTRAL, ONCE, model_name
+from utils.run.identity import model_name
 from utils.run.memory import stored_bytes
 from utils.run.pace import FirstSteps, opening_lines
 from utils.run.precision import autocast
@@ -112,7 +113,7 @@ def _single_images_explained(position: Position) -> Iterator[None]:
 
 def _flags_of_methods(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags that a model may change. Where a run reads and writes is not up to it, nor to a file from elsewhere."""
-    return {n: v for n, v in flags.items() if n not in NEUTRAL | DERIVED | ONCE and isinstance(v, PLAIN)}
+    return {n: v for n, v in flags.items() if role(n).hashed and isinstance(v, PLAIN)}
 
 
 class Trainer:

@@ -12,7 +12,7 @@ from helpers import ROOT, run
 
 import datasets
 from models.sgd import Sgd
-from utils.args import MAMMOTHS
+from utils.cli.mammoth_flags import MAMMOTHS
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.run.identity import config_hash, relevant_config

@@ -8,28 +8,43 @@ from __future__ import annotations
 
 import hashlib
 import json
+from argparse import Action
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from utils.cli.flags import framework_parser
 from utils.cli.registry import ROOT, normalise
+from utils.cli.roles import Role
 
-# Flags of one value, whatever it is, that leave the name of the directory alone; some say where it lies.
-NEUTRAL = frozenset(
-    """base_path results_path checkpoint_path device notes wandb_project wandb_entity wandb_name wandb_group
-    ckpt_name""".split()
-)
-# With these the command line does not tell all, or asks for something else.
-NEVER = frozenset(["resume", "plugin", "loadcheck", "embeddings", "overwrite", "help", "list", "-h"])
 SOURCES = ("models", "datasets", "backbone", "utils")
+
+
+@cache
+def _neutral() -> set[str]:
+    """Flags of one value, whatever it is, that leave the name of the directory alone; some say where it lies."""
+    return _named(lambda role, action: role is Role.PLACE and action.type is None and action.nargs is None)
+
+
+@cache
+def _unanswerable() -> set[str]:
+    """With these the command line does not tell all, or asks for something else."""
+    return _named(lambda role, action: role in (Role.ONCE, Role.ORIGIN, Role.FILE))
+
+
+def _named(fits: Callable[[Role, Action], bool]) -> set[str]:
+    parser = framework_parser()
+    found = [a for name, a in parser.actions_by_dest().items() if fits(parser.declared[name].role, a)]
+    return {option.removeprefix("--") for action in found for option in action.option_strings}
 
 
 def finished_run(argv: list[str]) -> Path | None:
     """The directory of the finished run that this command line has made, or names by `--resume` alone."""
     flags = _flags(argv)
     given = {name: values[0] for name, values in flags.items() if len(values) == 1}
-    if "resume" in given and flags.keys() <= NEUTRAL | {"resume"}:
+    if "resume" in given and flags.keys() <= _neutral() | {"resume"}:
         return _finished([Path(given["resume"])])
-    if flags.keys() & NEVER or not given.keys() >= {"model", "seed"}:
+    if flags.keys() & _unanswerable() or not given.keys() >= {"model", "seed"}:
         return None
     results = Path(given.get("base_path") or ROOT / "data", given.get("results_path") or "results")
     folder = results / normalise(given.get("dataset") or "seq-digits")
@@ -51,7 +66,7 @@ def _text(path: Path) -> str:
 
 def command_sha256(argv: list[str]) -> str:
     """Of the flags that matter, in any order, and the sources."""
-    mattering = {n: values for n, values in _flags(argv).items() if n not in NEUTRAL or len(values) != 1}
+    mattering = {n: values for n, values in _flags(argv).items() if n not in _neutral() or len(values) != 1}
     return hashlib.sha256(json.dumps([mattering, _sources_sha256()], sort_keys=True).encode()).hexdigest()
 
 

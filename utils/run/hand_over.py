@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from utils.checkpoints import fitting_weights, read_hand_over
+from utils.cli.flags import role
+from utils.cli.roles import Role
 from utils.errors import UserError
 from utils.run.identity import difference
-
-# Settings that say where a run begins and ends, and so differ between a run and its continuation.
-PLACE = frozenset(["start_from", "stop_after", "inference_only", "loadcheck_sha256"])
 
 
 def continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
@@ -26,7 +25,7 @@ def continued_state(path: str, start_from: int, config: dict[str, Any], training
         reason = "the file holds weights and memory only"
     elif state["tasks"] != start_from:
         reason = f"it is of --start_from {state['tasks']}, and this run has {start_from}"
-    elif changes := difference(*({n: v for n, v in c.items() if n not in PLACE} for c in (state["config"], config))):
+    elif changes := difference(*(_of_all_tasks(c) for c in (state["config"], config))):
         reason = f"other settings: {changes}"
     else:
         return state
@@ -38,6 +37,11 @@ def continued_state(path: str, start_from: int, config: dict[str, Any], training
             reason,
         )
     return None
+
+
+def _of_all_tasks(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a run and its continuation share: all but those that say where each begins and ends."""
+    return {name: v for name, v in config.items() if role(name) is not Role.RANGE and name != "loadcheck_sha256"}
 
 
 def load_weights(path: str, model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from argparse import Namespace
@@ -9,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from utils.args import MAMMOTHS
+from utils.cli.config import Config
+from utils.cli.flags import role
+from utils.cli.mammoth_flags import MAMMOTHS
 from utils.cli.plugins import digest
+from utils.cli.roles import Role
 from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
 
@@ -18,50 +22,45 @@ from utils.errors import START_AGAIN, UsageError, UserError
 # A flag that is added between two versions has the default None (docs/extending.md), so that it renames no run.
 RESULTS_VERSION = 2
 
-# Flags that leave the numbers of a run as they are.
-NEUTRAL = frozenset(
-    """base_path results_path checkpoint_path device notes non_verbose nowand wandb_project wandb_entity wandb_name
-    wandb_group wandb_tags savecheck ckpt_name checkpoint_minutes checkpoint_every model_config dataset_config
-    loadcheck plugin embeddings n_tasks classes_first_task""".split()
-)
-# Values that parsing or building adds to the flags; they follow from them.
-DERIVED = frozenset(
-    """num_classes in_channels input_size seed_was_drawn class_order wandb_url conf_jobnum conf_timestamp conf_host
-    conf_git_hash takes_unlabelled command_sha256""".split()
-)
-# Flags of Mammoth's that have a single value here and so change nothing.
-OFF = {name: value for name, (value, _) in MAMMOTHS.items()}
-# What a command does to a run, which is not repeated when the run is resumed.
-ONCE = frozenset(["resume", "overwrite"])
-
 
 def model_name(args: Namespace) -> str:
     """Under which the results of a run are filed."""
     return f"dgc-{args.model}" if getattr(args, "dgc", False) else args.model
 
 
-def freeze(args: Namespace) -> None:
+def record(args: Config) -> None:
     """Keep the flags as they are now: what a model does to them later (Mammoth's may) is its own affair."""
-    vars(args).pop("_frozen", None)
-    args._frozen = recorded_args(args)
+    args._recorded = json.dumps(_recorded(args))  # text, which nobody can change in place
 
 
 def recorded_args(args: Namespace) -> dict[str, Any]:
-    """All flags as plain values, for `config.yaml`."""
-    if hasattr(args, "_frozen"):
-        return args._frozen
-    return {
-        name: str(value) if name == "device" and value is not None else value
-        for name, value in sorted(vars(args).items())
-        if name not in DERIVED | ONCE
-    }
+    """All flags as plain values, for `config.yaml`; the device is the one in use, as soon as that is known."""
+    recorded = json.loads(args._recorded) if hasattr(args, "_recorded") else _recorded(args)
+    return recorded | {"device": _device(args)}
+
+
+def _recorded(args: Namespace) -> dict[str, Any]:
+    flags = vars(args) | {"device": _device(args)}
+    return {name: value for name, value in sorted(flags.items()) if role(name).recorded}
+
+
+def _device(args: Namespace) -> str | None:
+    device = getattr(args, "device", None)
+    return None if device is None else str(device)
+
+
+def changed(args: Config, **changes: Any) -> Config:
+    """The same command with other values of some flags."""
+    other = copy.copy(args)
+    vars(other).update(changes)
+    record(other)
+    return other
 
 
 def relevant_config(args: Namespace) -> dict[str, Any]:
     """Everything that the numbers of a run depend on. A flag that is None was not given, and is left out."""
     dataset = datasets.get_dataset_class(args)
-    config = {name: value for name, value in recorded_args(args).items() if name not in NEUTRAL}
-    config = {name: value for name, value in config.items() if name not in OFF or value != OFF[name]}
+    config = {name: value for name, value in recorded_args(args).items() if _is_hashed(name, value)}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
@@ -73,6 +72,11 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
     return {name: value for name, value in config.items() if value is not None}
+
+
+def _is_hashed(name: str, value: Any) -> bool:
+    """A flag that Mammoth has and that has a single value here changes nothing, unless a plugin gives it another."""
+    return role(name).hashed and not (role(name) is Role.FIXED and value == MAMMOTHS[name][0])
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:

@@ -17,12 +17,12 @@ import datasets
 import main
 import models
 import utils.cli.known_command as known_command
-import utils.cli.parse
-from utils.args import SYNONYMS
+from utils.cli.flags import framework_parser
 from utils.cli.known_command import command_sha256, finished_run
-from utils.cli.parse import parse_args
+from utils.cli.parse import parse_args, parser_of
+from utils.cli.parser import SYNONYMS
 from utils.errors import UsageError, UserError
-from utils.run.identity import config_hash, difference, relevant_config
+from utils.run.identity import changed, config_hash, difference, relevant_config
 
 ER = ["--model", "er", "--buffer_size", "500"]
 
@@ -190,9 +190,8 @@ def test_a_flag_is_known_by_what_it_is_called_elsewhere(flags: str, meant: str) 
 
 
 def test_names_from_elsewhere_stand_for_flags_that_are_there() -> None:
-    chosen = utils.cli.parse._preselect(["--model", "dgc_er", "--dataset", "seq-cifar100"])
-    parser = utils.cli.parse._build_parser(chosen)
-    known = {flag.removeprefix("--") for flag in parser._option_string_actions}
+    parser = parser_of(["--model", "dgc_er", "--dataset", "seq-cifar100"])
+    known = {flag.removeprefix("--") for flag in parser.flags()}
     assert set(SYNONYMS.values()) <= known and not known & SYNONYMS.keys()
     assert "'--buffer_size'?" in refusal("--memory_size", "5", base=["--model", "er"])
     assert "did you mean" not in refusal("--memory_size", "5", base=["--model", "sgd"])  # which has no buffer
@@ -481,11 +480,10 @@ def test_a_flag_of_tomorrow_counts_when_it_is_given_and_only_then(value: object)
     """Whatever its value is: 0 is a choice, too, where not to give the flag means something else."""
     args = parse("--seed", "1")
     config = relevant_config(args)
-    args.flag_of_tomorrow = None
-    assert relevant_config(args) == config
-    args.flag_of_tomorrow = value
-    assert config_hash(relevant_config(args)) != config_hash(config)
-    assert difference(config, relevant_config(args)) == f"flag_of_tomorrow: None → {value}"
+    assert relevant_config(changed(args, flag_of_tomorrow=None)) == config
+    given = relevant_config(changed(args, flag_of_tomorrow=value))
+    assert config_hash(given) != config_hash(config)
+    assert difference(config, given) == f"flag_of_tomorrow: None → {value}"
 
 
 def test_a_weight_decay_of_zero_is_not_the_default_one() -> None:
@@ -498,7 +496,7 @@ def test_a_weight_decay_of_zero_is_not_the_default_one() -> None:
 
 def test_flags_are_frozen() -> None:
     """A new or renamed flag is a change of the interface: make it here, too, on purpose."""
-    flags = sorted(flag for flag in utils.cli.parse.framework_parser()._option_string_actions if flag.startswith("--"))
+    flags = sorted(flag for flag in framework_parser().flags() if flag.startswith("--"))
     assert flags == sorted(
         """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
         --ckpt_name --classes_first_task --code_optimization --custom_class_order --dataset --dataset_config

@@ -1,0 +1,104 @@
+"""What follows from the flags of a command, and which of them contradict each other."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import uuid
+from argparse import Namespace
+from datetime import datetime
+from pathlib import Path
+
+import datasets
+import models
+from utils.cli.registry import ROOT
+from utils.errors import UsageError
+
+
+def complete(args: Namespace) -> None:
+    """Values that follow from others."""
+    dataset = datasets.get_dataset_class(args)
+    height, width = dataset.SIZE
+    args.num_classes = dataset.N_CLASSES
+    args.in_channels = dataset.CHANNELS
+    args.input_size = dataset.CHANNELS * height * width
+    # Absolute, because a run may be resumed from another working directory.
+    args.base_path = str(Path(args.base_path or ROOT / "data").absolute())
+    args.checkpoint_path = str(Path(args.checkpoint_path or ROOT / "checkpoints").absolute())
+    for file in ("loadcheck", "embeddings"):
+        if getattr(args, file):
+            setattr(args, file, str(Path(getattr(args, file)).absolute()))
+    if hasattr(args, "minibatch_size") and args.minibatch_size is None:
+        args.minibatch_size = args.batch_size
+    args.seed_was_drawn = args.seed is None
+    if args.seed is None:
+        args.seed = secrets.randbelow(2**31)
+    args.wandb_project = args.wandb_project or os.environ.get("WANDB_PROJECT")
+    args.wandb_entity = args.wandb_entity or os.environ.get("WANDB_ENTITY")
+    args.nowand = int(bool(args.nowand) or not args.wandb_project or args.debug_mode)
+    # For models written for Mammoth, which may read them; nothing of ours does.
+    args.conf_jobnum, args.conf_timestamp = str(uuid.uuid4()), str(datetime.now())
+    args.conf_host, args.conf_git_hash = socket.gethostname(), None
+
+
+def validate(args: Namespace) -> None:
+    """Refuse combinations that contradict each other, before anything is loaded or written."""
+    dataset = datasets.get_dataset_class(args)
+    n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
+    order = args.custom_class_order
+    problems = [
+        (
+            order and sorted(order) != list(range(n_classes)),
+            f"--custom_class_order must list each of 0…{n_classes - 1} once",
+        ),
+        (order and args.permute_classes, "--custom_class_order and --permute_classes exclude each other"),
+        (args.fitting_mode == "iters" and args.n_iters is None, "--fitting_mode iters needs --n_iters"),
+        (args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0"),
+        (
+            args.lr_scheduler == "multisteplr" and not args.lr_milestones,
+            "--lr_scheduler multisteplr needs --lr_milestones",
+        ),
+        (
+            (args.start_from or 0) >= n_tasks,
+            f"--start_from {args.start_from}: {args.dataset} has tasks 0…{n_tasks - 1}",
+        ),
+        ((args.stop_after or 1) > n_tasks, f"--stop_after {args.stop_after}: {args.dataset} has {n_tasks} tasks"),
+        ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
+        (args.joint and (args.start_from or args.stop_after), "--joint has one task: no --start_from or --stop_after"),
+        (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
+        (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
+        (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
+        (
+            args.resume and args.overwrite,
+            "--resume goes on with a run and --overwrite throws it away; to start again, repeat the run's "
+            "own command with --overwrite 1",
+        ),
+    ]
+    for wrong, message in problems:
+        if wrong:
+            raise UsageError(message)
+    dataset.check_args(args)
+
+
+def check_by_model(args: Namespace) -> None:
+    """What only the model knows about its flags."""
+    model = models.get_model_class(args)
+    args.takes_unlabelled = "cssl" in getattr(model, "COMPATIBILITY", ())
+    if args.takes_unlabelled and min(args.label_perc, args.label_perc_by_class) < 1:
+        for flag in ("dgc", "dgc_diagnostics"):
+            if getattr(args, flag, 0):
+                raise UsageError(
+                    f"--{flag} {int(getattr(args, flag))} needs the gradient of all training images, and --label_perc "
+                    "or --label_perc_by_class leaves some without a label; leave one of the two out"
+                )
+    check = getattr(model, "check_args", None)
+    try:
+        if check is not None:
+            check(args)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if args.task_free and "general-continual" not in getattr(model, "COMPATIBILITY", ()):
+        raise UsageError(
+            f"--task_free 1: {args.model} needs task boundaries (its COMPATIBILITY lacks 'general-continual')"
+        )

@@ -1,0 +1,180 @@
+"""The parser of all commands, the group of flags that a model fills, and what flags are called elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from argparse import Namespace
+from typing import Any, NoReturn, TypeVar
+
+from utils.cli.roles import Declared, Role
+from utils.errors import UsageError, nearest
+
+# What flags are called elsewhere, and here. A name that only looks like another one (--noise_rate) is worse than none.
+SYNONYMS = {
+    other: ours
+    for ours, others in {
+        "model": "method algorithm strategy learner approach",
+        "dataset": "data benchmark",
+        "backbone": "net network arch architecture",
+        "n_epochs": "epochs epoch num_epochs nb_epochs max_epochs n_epoch",
+        "n_iters": "iters iterations steps max_steps n_steps num_steps",
+        "lr": "learning_rate learningrate step_size",
+        "batch_size": "batch bs train_batch_size mini_batch_size",
+        "minibatch_size": "replay_batch_size mem_batch_size memory_batch_size buffer_batch_size",
+        "buffer_size": "memory memory_size mem_size mem buffer n_memories replay_size",
+        "optimizer": "opt optim",
+        "optim_wd": "wd weight_decay",
+        "optim_mom": "mom momentum",
+        "optim_nesterov": "nesterov",
+        "lr_scheduler": "scheduler sched schedule lr_schedule",
+        "lr_milestones": "milestones lr_steps decay_epochs",
+        "sched_multistep_lr_gamma": "gamma lr_gamma lr_decay",
+        "num_filters": "width nf n_filters",
+        "seed": "random_seed manual_seed",
+        "device": "gpu gpus gpu_id gpu_ids cuda",
+        "num_workers": "workers n_workers",
+        "base_path": "data_path data_dir data_root root",
+        "results_path": "output output_dir out_dir save_dir log_dir logdir results_dir",
+        "loadcheck": "load ckpt checkpoint pretrained load_checkpoint",
+        "savecheck": "save save_model save_checkpoint",
+        "inference_only": "eval evaluate eval_only test_only",
+        "permute_classes": "shuffle_classes",
+        "wandb_project": "wandb project",
+        "wandb_name": "name exp_name run_name",
+        "dgc_alpha": "alpha",
+    }.items()
+    for other in others.split()
+}
+
+
+def synonym(flag: str) -> str | None:
+    """The flag that goes by another name elsewhere: `--lr` for `--learning-rate`."""
+    ours = SYNONYMS.get(flag.lstrip("-").replace("-", "_").lower())
+    return f"--{ours}" if ours else None
+
+
+NEGATIVE_NUMBER = re.compile(r"(-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?|-nan)$", re.IGNORECASE)
+
+
+Space = TypeVar("Space", bound=Namespace)
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are one line and name the nearest valid flag."""
+
+    def __init__(self, **kwargs: Any):
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", _HelpFormatter)
+        super().__init__(**kwargs)
+        self._negative_number_matcher = NEGATIVE_NUMBER  # argparse's own takes `-inf` and `-1e3` for flags
+        self.declared: dict[str, Declared] = {}  # by the flag's name; of others it is not known what they are
+
+    def declare(
+        self, group: Any, role: Role, *names: str, early: bool = False, layered: bool = True, **kwargs: Any
+    ) -> None:
+        """Add a flag to a group of this parser, and say what it is to a run."""
+        action = group.add_argument(*names, **kwargs)
+        self.declared[action.dest] = Declared(role, early, layered and role is not Role.ONCE)
+
+    def error(self, message: str) -> NoReturn:
+        missing = message.partition("arguments are required: ")[2]
+        if missing:
+            raise UsageError(f"missing {missing}: no default is known; give a value on the command line or in a YAML")
+        raise UsageError(" ".join(message.split()))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """What every parsing goes through, also that of a subcommand; a flag that is given twice is an error."""
+        argv = sys.argv[1:] if args is None else list(args)
+        known = self._option_string_actions
+        given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in known]
+        for flag in given:
+            if given.count(flag) > 1 and not isinstance(known[flag], argparse._AppendAction):
+                raise UsageError(f"{flag} is given {given.count(flag)} times; give it once")
+        return super().parse_known_args(argv, namespace)
+
+    def parse_strictly(self, argv: list[str], namespace: Space) -> Space:
+        """Parse all of `argv`; a flag that is unknown is an error."""
+        if rest := self.unknown(argv):
+            flag = rest[0].partition("=")[0]
+            if flag.startswith("-"):
+                raise UsageError(f"unknown flag {flag}{self._suggestion(flag)}")
+            raise UsageError(f"unexpected argument {rest[0]!r}; flags start with --")
+        return self.parse_args(argv, namespace)
+
+    def _suggestion(self, flag: str) -> str:
+        known = self._option_string_actions
+        if synonym(flag) in known:
+            return f"; did you mean {synonym(flag)!r}?"
+        return nearest(flag, known, "; --help beside these flags lists all there are")
+
+    def unknown(self, argv: list[str]) -> list[str]:
+        """What is no flag; the values of those that are get checked.
+
+        A required flag is not missed yet: it may be the one that is misspelt.
+        """
+        required = [action for action in self._actions if action.required]
+        try:
+            for action in required:
+                action.required = False
+            return self.parse_known_args(argv)[1]
+        finally:
+            for action in required:
+                action.required = True
+
+    def flags(self) -> set[str]:
+        """As they are typed: `--lr`, `-O`."""
+        return set(self._option_string_actions)
+
+    def actions_by_dest(self) -> dict[str, argparse.Action]:
+        return {action.dest: action for action in self._actions if action.option_strings}
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows defaults where there are any, booleans as the 0 or 1 that the flag takes, and kinds of numbers."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=34, width=110)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        default, text = action.default, action.help or ""
+        if action.required:
+            return f"{text} (required)".strip()
+        if default is None:
+            default = getattr(action.type, "word_for_none", None)
+        if default in (None, [], argparse.SUPPRESS):
+            return text
+        shown = int(default) if isinstance(default, bool) else default
+        return f"{text} (default: {shown})".strip().replace("%", "%%")
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return getattr(action.type, "metavar", "NAME")
+
+
+class ArgumentGroup:
+    """What a `get_parser` receives: flags land in one titled group of the help, `set_defaults` is remembered.
+
+    argparse's own groups can't be nested any more (an error from Python 3.14), but models do nest them.
+    """
+
+    def __init__(self, parser: ArgumentParser, title: str, defaults: dict[str, Any] | None = None):
+        self._parser = parser
+        self._group = parser.add_argument_group(title)
+        self.defaults: dict[str, Any] = {} if defaults is None else defaults
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        return self._group.add_argument(*args, **kwargs)
+
+    def add_argument_group(self, title: str = "more", *_: Any, **__: Any) -> ArgumentGroup:
+        return ArgumentGroup(self._parser, title, self.defaults)
+
+    def set_defaults(self, **defaults: Any) -> None:
+        self.defaults.update(defaults)
+
+    def take_over(self, other: argparse.ArgumentParser) -> None:
+        """The flags and defaults of another parser, but for those that are here already."""
+        for action in other._actions:
+            if not self._parser._option_string_actions.keys() & set(action.option_strings):
+                self._group._add_action(action)
+        self.defaults.update(other._defaults)

@@ -1,0 +1,146 @@
+"""The flags that say what is trained on, for how long, and by which steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from utils import binary_to_boolean_type
+from utils.cli.roles import Role
+from utils.cli.values import choice, class_order, milestone, number, schedule
+
+RESULT, RANGE, PRESET = Role.RESULT, Role.RANGE, Role.PRESET
+Add = Callable[..., None]
+
+
+def experiment(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add(RESULT, "--lr", type=number(float, above=0), required=True, help="learning rate")
+    add(RESULT, "--batch_size", type=number(int, 1), required=True, help="images per step from the stream")
+    add(RESULT, "--joint", type=boolean, default=False, help="train on all tasks at once (an upper bound)")
+    add(
+        RESULT,
+        "--task_free",
+        type=boolean,
+        default=False,
+        help="hide the task boundaries from the model: no task hooks, no task index",
+    )
+    add(
+        RESULT,
+        "--task_free_lr_restart",
+        type=boolean,
+        default=False,
+        help="task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
+        "0 keeps the rate constant",
+    )
+    add(PRESET, "--n_tasks", type=number(int, 1), help="number of tasks, all counted, into which the classes are cut")
+    add(
+        PRESET,
+        "--classes_first_task",
+        type=number(int, 1),
+        help="classes of the first task; the others share the rest evenly (--n_tasks 11 --classes_first_task 50)",
+    )
+    add(RESULT, "--permute_classes", type=boolean, default=False, help="random class order, from the seed")
+    add(
+        RESULT,
+        "--custom_class_order",
+        type=class_order,
+        metavar="N,N,…",
+        help="new label of each original class, comma or dash separated; lists every class",
+    )
+    add(
+        RESULT,
+        "--label_perc",
+        "--label_perc_by_task",
+        "--lpt",
+        type=number(float, 0, 1, above=0),
+        default=1.0,
+        help="part of each task's training images that has labels; only methods that say cssl get the others",
+    )
+    add(
+        RESULT,
+        "--label_perc_by_class",
+        "--lpc",
+        type=number(float, 0, 1, above=0),
+        default=1.0,
+        help="the same for each class",
+    )
+    add(
+        RESULT,
+        "--noise_rate",
+        type=number(float, 0, 1),
+        default=0.0,
+        help="part of the training labels that are wrong, before tasks are cut out; true_labels come with the batches",
+    )
+    add(
+        RESULT, "--seed", type=number(int, 0, 2**63 - 1), help="seed of everything random; drawn and recorded if absent"
+    )
+
+
+def fitting(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add(
+        RESULT,
+        "--fitting_mode",
+        type=choice("epochs", "iters"),
+        default="epochs",
+        help="what ends a task's training: --n_epochs or --n_iters",
+    )
+    add(RESULT, "--n_epochs", type=number(int, 0), required=True, help="epochs per task; 0 skips training")
+    add(RESULT, "--n_epochs_first", type=number(int, 1), help="epochs of the first task; --n_epochs by default")
+    add(RESULT, "--n_iters", type=number(int, 1), help="steps per task with --fitting_mode iters")
+    add(
+        RESULT,
+        "--validation",
+        type=number(float, above=0, below=100),
+        help="part of each class of the training data that replaces the test set during the run: a fraction below 1, "
+        "else percent; the real test set is evaluated at the end",
+    )
+    add(RESULT, "--eval_epochs", type=number(int, 1), help="also evaluate every so many epochs within a task")
+    add(
+        RESULT,
+        "--enable_other_metrics",
+        type=boolean,
+        default=False,
+        help="also measure forward transfer, which costs extra evaluations",
+    )
+    add(
+        RESULT,
+        "--dgc_diagnostics",
+        type=number(int, 0),
+        default=0,
+        help="before every so many steps from task 2 on, measure how far replay's gradients are from the true gradient "
+        "of all past data; 0: never. It costs a pass over that data each time, and leaves the training as it is",
+    )
+    add(
+        RANGE, "--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped"
+    )
+    add(RANGE, "--stop_after", type=number(int, 1), help="number of tasks after which the run ends")
+
+
+def optimizer(add: Add) -> None:
+    boolean = binary_to_boolean_type
+    add(RESULT, "--optimizer", type=choice("sgd", "adam", "adamw"), default="sgd", help="optimizer")
+    add(RESULT, "--optim_wd", type=number(float, 0), default=0.0, help="weight decay")
+    add(RESULT, "--optim_mom", type=number(float, 0, below=1), default=0.0, help="momentum (sgd)")
+    add(RESULT, "--optim_nesterov", type=boolean, default=False, help="Nesterov momentum (sgd)")
+    add(RESULT, "--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
+    add(RESULT, "--lr_scheduler", type=schedule, help="restarted at each task; none: a constant rate")
+    add(RESULT, "--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
+    add(
+        RESULT,
+        "--lr_milestones",
+        type=milestone,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="multisteplr: when to decay, in units of --scheduler_mode; a number below 1 is a share of the task",
+    )
+    add(
+        RESULT,
+        "--lr_milestones_first",
+        type=milestone,
+        nargs="*",
+        metavar="N",
+        help="multisteplr: when to decay in the first task; --lr_milestones by default",
+    )
+    add(RESULT, "--sched_multistep_lr_gamma", type=number(float, above=0), default=0.1, help="multisteplr: factor")
