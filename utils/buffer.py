@@ -1,4 +1,4 @@
-"""The replay memory: preallocated tensors, filled by a vectorised reservoir.
+"""The replay buffer: preallocated tensors, filled by a vectorised reservoir.
 
 What is stored: un-augmented, un-normalised images and, for each, the fields that the method gave on the first
 call. Augmentation and normalisation happen when a batch is read (`transform`).
@@ -6,17 +6,16 @@ call. Augmentation and normalisation happen when a batch is read (`transform`).
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
 
 from utils.augmentations import apply_transform, to_device, to_stored, to_unit_float
 from utils.errors import UserError
+from utils.mammoth.buffer import FIELDS, FIRST_ROWS, MammothBuffer, Transform
 from utils.mammoth.exemplars import fill_buffer, icarl_replay
 from utils.mammoth.sample_selection import (
     STRATEGIES,
@@ -29,6 +28,7 @@ from utils.mammoth.sample_selection import (
     ReservoirSampling,
 )
 
+# Beside the buffer, what models written for Mammoth look for here.
 __all__ = [
     "ABSSampling",
     "BalancoirSampling",
@@ -40,26 +40,23 @@ __all__ = [
     "fill_buffer",
     "icarl_replay",
 ]
-
-Transform = Callable[[Tensor], Tensor]
 IMAGE_DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int8)
-FIRST_ROWS = 10  # of a buffer without a limit
-FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
 
 
-class Buffer:
+class Buffer(MammothBuffer):
     """A uniform random sample of fixed size of everything that was offered to it.
 
     Slots are chosen on the host from `generator` (None: numpy's global one, draw by draw as in Mammoth), so the content
-    is the same on every device, and neither reading nor writing waits for a GPU. Strategies other than the reservoir
-    (`utils.mammoth.sample_selection`) do wait, for the labels, and go one by one. With `image_dtype=torch.uint8` images
-    take a quarter of the memory, in channels-last order: floats in [0, 1] are rounded to 8 bits when stored, and are
-    handed out as floats in [0, 1] again; `buffer.examples` is then the raw 8-bit tensor. Vectors (torch.int8,
-    torch.float16) likewise stay in the type of their file.
+    is the same on every device, and neither reading nor writing waits for a GPU. Mammoth's other strategies, which do
+    wait, and its other ways to read are in `MammothBuffer`.
 
-    `write_mask`, a bool tensor of no dimension, protects the content without waiting
-    for the device: while it is False, `add_data` draws and counts but leaves the rows as they are. The run
-    must then be aborted, because slots that were still free stay blank.
+    With `image_dtype=torch.uint8` images take a quarter of the memory, in channels-last order: floats in [0, 1] are
+    rounded to 8 bits when stored and handed out as floats in [0, 1]; `examples` is then the raw 8-bit tensor. Vectors
+    (torch.int8, torch.float16) likewise stay in the type of their file.
+
+    `write_mask`, a scalar bool tensor, protects the content without waiting for the device: while it is False,
+    `add_data` draws and counts but leaves the rows as they are. The run must then be aborted, because slots that were
+    still free stay blank.
     """
 
     # Only those of the first `add_data` exist; `empty` removes them.
@@ -80,13 +77,10 @@ class Buffer:
         image_dtype: torch.dtype = torch.float32,
         dataset: Any = None,  # for the strategy "abs"
     ):
-        if sample_selection_strategy not in STRATEGIES:
-            valid = ", ".join(STRATEGIES)
-            raise ValueError(f"sample_selection_strategy {sample_selection_strategy!r} unknown; valid are {valid}")
+        self._check_strategy(sample_selection_strategy)
         if image_dtype not in IMAGE_DTYPES:
-            raise ValueError(
-                f"image_dtype {image_dtype} cannot hold images; valid are {', '.join(map(str, IMAGE_DTYPES))}"
-            )
+            valid = ", ".join(map(str, IMAGE_DTYPES))
+            raise ValueError(f"image_dtype {image_dtype} cannot hold images; valid are {valid}")
         self.num_seen_examples = 0
         self.sample_selection_strategy = sample_selection_strategy
         self._dataset = dataset
@@ -103,10 +97,10 @@ class Buffer:
 
     @buffer_size.setter
     def buffer_size(self, value: int) -> None:
-        if self.sample_selection_strategy == "unlimited":
+        if self._grows:
             value = UNLIMITED
         if value <= 0:
-            raise ValueError(f"buffer_size {value} is not positive: a replay memory needs at least one slot")
+            raise ValueError(f"buffer_size {value} is not positive: a replay buffer needs at least one slot")
         if hasattr(self, "examples") and value != self._buffer_size:
             # The tensors have the old size, and what they hold is a uniform sample for that size only.
             raise RuntimeError(f"buffer_size cannot become {value} while data is stored; call empty() first")
@@ -128,39 +122,22 @@ class Buffer:
 
     # --- writing ---
 
-    def init_tensors(
-        self,
-        examples: Tensor,
-        labels: Tensor | None = None,
-        logits: Tensor | None = None,
-        task_labels: Tensor | None = None,
-        true_labels: Tensor | None = None,
-    ) -> None:
-        """Allocate zeros for the fields given; later calls of `add_data` can bring no others."""
-        given = (examples, labels, logits, task_labels, true_labels)
-        for name, value in zip(FIELDS, given, strict=True):
-            if value is not None:
-                rows = FIRST_ROWS if self._grows else self.buffer_size
-                blank = self._allocate((rows, *value.shape[1:]), self._dtype(name))
-                setattr(self, name, self._in_memory_order(blank))
-
-    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        try:
-            return torch.zeros(shape, dtype=dtype, device=self.device)
-        except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"--buffer_size {self.buffer_size} does not fit into memory ({reason})") from error
+    def _allocate(self, given: dict[str, Tensor]) -> None:
+        """Zeros for the fields given; later calls of `add_data` can bring no others."""
+        rows = FIRST_ROWS if self._grows else self.buffer_size
+        for name, value in given.items():
+            shape = (rows, *value.shape[1:])
+            try:
+                blank = torch.zeros(shape, dtype=self._dtype(name), device=self.device)
+            except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
+                reason = str(error).partition("\n")[0]
+                raise UserError(f"--buffer_size {self.buffer_size} does not fit into memory ({reason})") from error
+            setattr(self, name, _in_memory_order(blank))
 
     def _dtype(self, name: str) -> torch.dtype:
         if name == "examples":
             return self.image_dtype
         return torch.int64 if name.endswith("labels") else torch.float32
-
-    def _in_memory_order(self, field: Tensor) -> Tensor:
-        """8-bit images lie channels-last, the way batches come from a dataset and convolutions like them."""
-        if field.dtype == torch.uint8 and field.dim() == 4:
-            return field.contiguous(memory_format=torch.channels_last)
-        return field.contiguous()
 
     @torch.no_grad()
     def add_data(
@@ -179,19 +156,18 @@ class Buffer:
         """
         if attention_maps is not None:
             raise NotImplementedError("attention_maps cannot be stored in this buffer")
-        fields = (examples, labels, logits, task_labels, true_labels)
-        n = len(examples)
+        n, fields = len(examples), (examples, labels, logits, task_labels, true_labels)
         given = {name: value[:n] for name, value in zip(FIELDS, fields, strict=True) if value is not None}
         self._check(given, n)
         if not hasattr(self, "examples"):
-            self.init_tensors(*fields)
+            self._allocate(given)
         if self._grows:
-            self._make_room(self.num_seen_examples + len(examples))
+            self._make_room(self.num_seen_examples + n)
         if self.sample_selection_strategy in ("reservoir", "unlimited"):
-            rows, slots = self._draw_slots(len(examples))
+            rows, slots = self._draw_slots(n)
         else:
-            rows, slots = self._select_slots(len(examples), labels, sample_selection_scores)
-        self.num_seen_examples += len(examples)
+            rows, slots = self._select_slots(n, labels, sample_selection_scores)
+        self.num_seen_examples += n
         if len(slots) == 0:
             return
         rows, slots = to_device(rows, examples.device), to_device(slots, self.device)
@@ -229,31 +205,6 @@ class Buffer:
         unique, winners = np.unique(slots[rows], return_index=True)
         return torch.from_numpy(rows[winners]), torch.from_numpy(unique)
 
-    def _select_slots(self, count: int, labels: Tensor | None, scores: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `_draw_slots`, for a strategy that looks at what is stored at each sample."""
-        choose, new = self.sample_selection_fn, None if labels is None else labels.cpu()
-        stored = self.labels.cpu().clone() if new is not None else None
-        placed: dict[int, int] = {}
-        for row in range(count):
-            slot = choose(self.num_seen_examples + row, stored)
-            if slot >= 0:
-                placed[slot] = row
-                if new is not None and stored is not None:
-                    stored[slot] = new[row]
-                choose.update(slot, 0.0 if scores is None else scores[row])
-        return torch.tensor(list(placed.values()), dtype=torch.int64), torch.tensor(list(placed), dtype=torch.int64)
-
-    @property
-    def _grows(self) -> bool:
-        return self.sample_selection_strategy == "unlimited"
-
-    def _make_room(self, rows: int) -> None:
-        """Of a buffer without a limit: twice as much, until it is enough."""
-        for name in self.used_attributes:
-            while len(getattr(self, name)) < rows:
-                field = getattr(self, name)
-                setattr(self, name, self._in_memory_order(torch.cat((field, torch.zeros_like(field)))))
-
     def _write(self, name: str, value: Tensor, slots: Tensor) -> None:
         field: Tensor = getattr(self, name)
         if name == "examples":
@@ -288,15 +239,17 @@ class Buffer:
         """Rows drawn uniformly without replacement, at most as many as are stored.
 
         Gives ([index], [not augmented], examples, then those of labels, logits, task_labels, true_labels that
-        exist). `mask_task_out` excludes a task, by `task_labels` or else by `labels // cpt`, and waits for
-        the device to read them. `force_indexes` replaces the draw. A transform that declares `accepts_uint8`
-        gets 8-bit images as they are.
+        exist). `mask_task_out` excludes a task, whose labels are known from `cpt`, the number of classes per task.
+        `force_indexes` replaces the draw. A transform that declares `accepts_uint8` gets 8-bit images as they are.
         """
         self._require_data()
-        if force_indexes is None:
-            index = self._draw_rows(size, mask_task_out, cpt)
-        else:
+        if force_indexes is not None:
             index = torch.as_tensor(force_indexes, dtype=torch.int64)
+        elif mask_task_out is None:
+            index = self._permutation(len(self))[:size]
+        else:
+            others = self._rows_outside(mask_task_out, cpt)
+            index = others[self._permutation(len(others))[:size]]
         index = to_device(index, self.device)
         images = _select_rows(self.examples, index)
         batch = [index] if return_index else []
@@ -312,26 +265,10 @@ class Buffer:
         if self.is_empty():
             raise RuntimeError("nothing is stored in the buffer yet; check is_empty() before reading")
 
-    def _draw_rows(self, size: int, mask_task_out: int | None, cpt: int | None) -> Tensor:
-        if mask_task_out is None:
-            return self._permutation(len(self))[:size]
-        candidates = (self._tasks(cpt) != mask_task_out).nonzero().flatten().cpu()
-        if len(candidates) == 0:
-            raise RuntimeError(f"every stored sample is of task {mask_task_out}, which mask_task_out excludes")
-        return candidates[self._permutation(len(candidates))[:size]]
-
     def _permutation(self, n: int) -> Tensor:
         if self.generator is None:  # what `np.random.choice(n, size, replace=False)` begins with
             return torch.from_numpy(np.random.permutation(n))
         return torch.randperm(n, generator=self.generator)
-
-    def _tasks(self, cpt: int | None) -> Tensor:
-        """The task of every stored row."""
-        if hasattr(self, "task_labels"):
-            return self.task_labels[: len(self)]
-        if cpt is None:
-            raise ValueError("mask_task_out needs cpt (classes per task), because no task_labels are stored")
-        return self.labels[: len(self)] // cpt
 
     def get_data_by_index(
         self,
@@ -348,57 +285,6 @@ class Buffer:
         """A copy of all stored rows in slot order."""
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
-    def get_balanced_data(
-        self, size: int, transform: Transform | None = None, n_classes: int = -1
-    ) -> tuple[Tensor, ...]:
-        """As `get_data`, with equally many rows (±1) of `n_classes` random stored classes (−1: of all).
-
-        Where a class has too few rows, or there are too few classes, it is a plain `get_data`.
-        """
-        self._require_data()
-        index = self._draw_balanced_rows(size, n_classes) if hasattr(self, "labels") else None
-        return self.get_data(size, transform, force_indexes=index)
-
-    def _draw_balanced_rows(self, size: int, n_classes: int) -> Tensor | None:
-        order = self._permutation(len(self))
-        labels = self.labels[: len(self)].cpu()[order]
-        classes = labels.unique()
-        classes = classes[self._permutation(len(classes))]
-        if n_classes == -1:
-            n_classes = len(classes)
-        quotas = [size // n_classes + (i < size % n_classes) for i in range(n_classes)]
-        rows = [order[labels == c][:quota] for c, quota in zip(classes, quotas, strict=False)]
-        index = torch.cat(rows)
-        return index if len(index) == size else None
-
-    def get_dataloader(
-        self,
-        args: Namespace,
-        batch_size: int,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        transform: Transform | None = None,
-        sampler: Sampler | None = None,
-    ) -> DataLoader:
-        """Batches of stored rows, as in `get_data`. `args` is part of Mammoth's signature only."""
-        return DataLoader(
-            range(len(self)),  # type: ignore[arg-type]
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            drop_last=drop_last,
-            generator=self.generator,
-            collate_fn=lambda rows: self.get_data_by_index(rows, transform),
-        )
-
-    def __getitem__(self, index: int) -> list[Tensor]:
-        """The fields of one row."""
-        row = range(len(self))[index]
-        return [field[0] for field in self.get_data_by_index([row])]
-
-    def __iter__(self) -> Iterator[list[Tensor]]:
-        return (self[row] for row in range(len(self)))
-
     # --- as a whole ---
 
     def to(self, device: torch.device | str) -> Buffer:
@@ -410,10 +296,6 @@ class Buffer:
     def nbytes(self) -> int:
         """Bytes that the stored fields occupy, free slots included."""
         return sum(getattr(self, name).nbytes for name in self.used_attributes)
-
-    def serialize(self, out_device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """The field tensors by name: Mammoth's format, which loses the counter. `state_dict` is exact."""
-        return {name: getattr(self, name).to(out_device) for name in self.used_attributes}
 
     def state_dict(self) -> dict[str, Any]:
         """All that a checkpoint needs, beside the generator; tensors are not copied."""
@@ -435,14 +317,21 @@ class Buffer:
                 raise ValueError(f"saved {name} are {value.dtype}, but this buffer stores {self._dtype(name)}")
         self.empty()
         for name, value in state["fields"].items():
-            setattr(self, name, self._in_memory_order(value.to(self.device, copy=True)))
+            setattr(self, name, _in_memory_order(value.to(self.device, copy=True)))
         self.num_seen_examples = state["num_seen_examples"]
         if state.get("scores") is not None:
             self.sample_selection_fn.importance_scores = state["scores"].cpu().clone()
 
 
+def _in_memory_order(field: Tensor) -> Tensor:
+    """8-bit images lie channels-last, as batches come from a dataset and as convolutions read them fastest."""
+    if field.dtype == torch.uint8 and field.dim() == 4:
+        return field.contiguous(memory_format=torch.channels_last)
+    return field.contiguous()
+
+
 def _select_rows(field: Tensor, index: Tensor) -> Tensor:
-    """`field[index]`; of channels-last images through their NHWC view, whose rows are copied whole."""
+    """`field[index]`; channels-last images go through their NHWC view, whose rows are copied whole."""
     if field.dim() == 4 and field.is_contiguous(memory_format=torch.channels_last):
         return field.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
     return field.index_select(0, index)
