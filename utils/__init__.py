@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
-import os
-import random
-import string
-import sys
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from utils.mammoth.helpers import (
+    create_if_not_exists,
+    custom_str_underscore,
+    disable_logging,
+    field_with_aliases,
+    in_notebook,
+    none_or_float,
+    random_id,
+    setup_logging,
+    smart_joint,
+)
+
+__all__ = [
+    "__version__",
+    "binary_to_boolean_type",
+    "create_if_not_exists",
+    "custom_str_underscore",
+    "disable_logging",
+    "field_with_aliases",
+    "in_notebook",
+    "none_or_float",
+    "random_id",
+    "setup_logging",
+    "smart_joint",
+]
 __version__ = "0.1.0"
 
 _TRUE = {"1", "true", "t", "y", "yes"}
@@ -29,62 +47,6 @@ def binary_to_boolean_type(value: str | bool | int) -> bool:
 
 
 binary_to_boolean_type.metavar = "{0,1}"  # type: ignore[attr-defined]  # shown in the help
-
-
-def none_or_float(value: str | float | None) -> float | None:
-    """argparse type: a number, or `None`."""
-    return None if value is None or str(value).strip().lower() == "none" else float(value)
-
-
-def custom_str_underscore(value: str) -> str:
-    """argparse type of names, in which `_` and `-` are the same."""
-    return str(value).replace("_", "-").strip()
-
-
-def field_with_aliases(choices: Mapping[str, list[str]]) -> Callable[[str], str]:
-    """argparse type: one of some names, each of which may also be called otherwise."""
-
-    def convert(value: str) -> str:
-        for name, aliases in choices.items():
-            if value in (name, *aliases):
-                return name
-        raise argparse.ArgumentTypeError(f"{value!r} is none of {', '.join(choices)}")
-
-    return convert
-
-
-def create_if_not_exists(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
-
-
-def smart_joint(*paths: str) -> str:
-    """A path with forward slashes, on every system."""
-    return os.path.join(*paths).replace("\\", "/")
-
-
-def random_id(length: int = 8) -> str:
-    """Letters and digits at random; not from the generators that training draws from."""
-    return "".join(random.SystemRandom().choices(string.ascii_letters + string.digits, k=length))
-
-
-@contextlib.contextmanager
-def disable_logging(max_disabled_level: int = logging.CRITICAL) -> Iterator[None]:
-    """No messages up to a level."""
-    before = logging.root.manager.disable
-    logging.disable(max_disabled_level)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def setup_logging() -> None:
-    """Messages of the level that the environment's LOG_LEVEL names, to the error stream."""
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(levelname)s: %(message)s")
-
-
-def in_notebook() -> bool:
-    return "ipykernel" in sys.modules
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from utils.augmentations import apply_transform, to_device, to_stored, to_unit_float
 from utils.errors import UserError
-from utils.mammoth.buffer import FIELDS, FIRST_ROWS, MammothBuffer, Transform
+from utils.mammoth.buffer import FIELDS, FIRST_ROWS, MammothBuffer, Transform, field_dtype
 from utils.mammoth.exemplars import fill_buffer, icarl_replay
 from utils.mammoth.sample_selection import (
     STRATEGIES,
@@ -135,9 +135,7 @@ class Buffer(MammothBuffer):
             setattr(self, name, _in_memory_order(blank))
 
     def _dtype(self, name: str) -> torch.dtype:
-        if name == "examples":
-            return self.image_dtype
-        return torch.int64 if name.endswith("labels") else torch.float32
+        return self.image_dtype if name == "examples" else field_dtype(name)
 
     @torch.no_grad()
     def add_data(

@@ -17,6 +17,10 @@ FIELDS = ("examples", "labels", "logits", "task_labels", "true_labels")
 FIRST_ROWS = 10  # of a buffer without a limit
 
 
+def field_dtype(name: str) -> torch.dtype:
+    return torch.int64 if name.endswith("labels") else torch.float32
+
+
 class MammothBuffer:
     """The part of `utils.buffer.Buffer` that our own methods do without."""
 
