@@ -55,7 +55,7 @@ class Agem(AveragedGem):
 
     def end_task(self, dataset: Any) -> None:
         images = training_set(dataset)
-        order = torch.randperm(len(images), generator=self.dataset.streams["agem"])
+        order = torch.randperm(len(images), generator=self.random_stream("agem"))
         rows = order[: self.images_to_store()].to(images.targets.device)
         if len(rows):
             self.buffer.add_data(examples=images.batch(rows), labels=images.targets[rows])

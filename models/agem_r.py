@@ -36,7 +36,7 @@ class AgemR(AveragedGem):
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
     ) -> dict[str, Tensor]:
         terms = super().observe(inputs, labels, not_aug_inputs)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(examples=not_aug_inputs, labels=labels)
         return terms
 
     def replay_transform(self) -> Any:

@@ -8,15 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from models.utils.replay import (
-    ReplayModel,
-    add_replay_args,
-    add_replay_weight,
-    add_stored_weights,
-    check_replay_args,
-    compute_logits,
-    offer_task,
-)
+from models.utils.replay import ReplayModel, add_stored_weights, compute_logits, offer_task
 from utils.args import ArgumentParser
 from utils.modes import network_mode
 
@@ -37,14 +29,9 @@ class Derpp(ReplayModel):
 
     @staticmethod
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_replay_args(parser)
-        add_replay_weight(parser)
+        ReplayModel.get_parser(parser)
         add_stored_weights(parser)
         return parser
-
-    @classmethod
-    def check_args(cls, args: Any) -> None:
-        check_replay_args(args)
 
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None

@@ -10,15 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.dynamic_er_utils.expandable_net import ExpandableNet, align_new_classes
-from models.utils.balanced_memory import require_own_classes
-from models.utils.continual_model import ContinualModel
-from models.utils.herding import append_exemplars, refill_by_herding
-from models.utils.replay import make_buffer, to_input
+from models.utils.exemplars import append_exemplars, refill_by_herding, require_own_classes
+from models.utils.replay import ReplayModel, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.modes import network_mode
 
 
-class DynamicEr(ContinualModel):
+class DynamicEr(ReplayModel):
     """Dynamically Expandable Representation (Yan et al. 2021), without masks and pruning, as PyCIL has it.
 
     Task t of c classes, after P earlier ones, adds the extractor φ_t, which starts as a copy of φ_{t−1}; φ₁ … φ_{t−1}
@@ -59,7 +57,6 @@ class DynamicEr(ContinualModel):
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(ExpandableNet(backbone), loss, args, transform, dataset)
         require_own_classes(self)
-        self.buffer = make_buffer(args, self.device, self.dataset)
 
     def get_parameters(self) -> Any:
         return [p for p in self.net.parameters() if p.requires_grad]
@@ -72,7 +69,7 @@ class DynamicEr(ContinualModel):
         return optimizer
 
     def begin_task(self, dataset: Any) -> None:
-        self.net.grow(self.n_classes_current_task, self.dataset.streams["dynamic_er"])
+        self.net.grow(self.n_classes_current_task, self.random_stream("dynamic_er"))
         self.opt = self.get_optimizer()  # the one made before this hook knows nothing of the new parameters
         append_exemplars(dataset.train_loader.dataset, self.buffer)
 

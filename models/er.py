@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from models.utils.replay import ReplayModel, add_replay_args, add_replay_weight, check_replay_args, join_replay
-from utils.args import ArgumentParser
+from models.utils.replay import ReplayModel
 
 
 class Er(ReplayModel):
@@ -16,20 +13,10 @@ class Er(ReplayModel):
     NAME = "er"
     COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
 
-    @staticmethod
-    def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        add_replay_args(parser)
-        add_replay_weight(parser)
-        return parser
-
-    @classmethod
-    def check_args(cls, args: Any) -> None:
-        check_replay_args(args)
-
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
     ) -> torch.Tensor:
-        (images, targets), n_stream = join_replay(self, inputs, labels), len(labels)
+        (images, targets), n_stream = self.join_replay(inputs, labels), len(labels)
         self.opt.zero_grad()
         outputs = self.net(images)
         if self.past_images and len(targets) > n_stream:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from models.gcr_utils.memory import CandidateReservoir, Examples, choose
 from models.gcr_utils.selection import logit_gradients, select
-from models.utils.continual_model import ContinualModel
-from models.utils.replay import add_stored_weights, make_buffer, to_input, training_set
+from models.utils.replay import ReplayModel, add_stored_weights, to_input, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, number
 from utils.augmentations import to_device
 from utils.modes import network_mode
@@ -21,7 +20,7 @@ CHUNK = 256  # images per forward pass at the end of a task
 MOST_STRETCHES = 20  # task-free: then two become one
 
 
-class Gcr(ContinualModel):
+class Gcr(ReplayModel):
     """Gradient Coreset Replay (Tiwari et al. 2022), without its optional contrastive term.
 
         L = CE(f(B)) + α · Σ_R₁ ŵᵢ · mean_C (f(xᵢ) − zᵢ)² + β · Σ_R₂ ŵᵢ · CE(f(xᵢ), yᵢ),    ŵᵢ = wᵢ / Σw
@@ -68,15 +67,15 @@ class Gcr(ContinualModel):
         return parser
 
     @classmethod
-    def check_args(cls, args: Any) -> None:
-        args.candidate_size = args.candidate_size or args.buffer_size
+    def derived_args(cls, args: Any) -> dict[str, Any]:
+        return {"candidate_size": args.candidate_size or args.buffer_size}
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = make_buffer(args, self.device, self.dataset)  # the coreset; `task_labels` are its blocks
+        # self.buffer is the coreset; its `task_labels` are the blocks.
         self.weights = torch.ones(args.buffer_size, device=self.device)
         self.candidates = CandidateReservoir(
-            args.candidate_size, self.device, self.dataset.streams["gcr"], self.dataset.image_dtype
+            args.candidate_size, self.device, self.random_stream("gcr"), self.dataset.image_dtype
         )
         self.past_taken = 0  # images of finished tasks that were candidates, once for each time that they were shown
         self.stretches, self.stretch = 0, 2 * args.candidate_size  # task-free: finished ones, and images of the next
@@ -140,7 +139,7 @@ class Gcr(ContinualModel):
         size = min(self.args.minibatch_size, slots + stored)
         rows = torch.arange(size)
         if stored:
-            order = torch.randperm(stored, generator=self.dataset.streams["gcr"])
+            order = torch.randperm(stored, generator=self.random_stream("gcr"))
             past = self._coreset(order[rows % stored])
         else:
             past = stream.rows(to_device(rows % len(stream.labels), self.device))
@@ -202,7 +201,7 @@ class Gcr(ContinualModel):
         outputs, features = self._outputs_and_features(pool.images)
         deltas = logit_gradients(outputs, pool.labels, pool.logits, self.args.alpha, self.args.beta)
         rows, weights = select(
-            deltas, features, pool.labels, pool.weights, budget, self.args.ridge, self.dataset.streams["gcr"]
+            deltas, features, pool.labels, pool.weights, budget, self.args.ridge, self.random_stream("gcr")
         )
         return pool.rows(rows.to(self.device))._replace(weights=weights.to(self.device))
 

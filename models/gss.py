@@ -9,13 +9,12 @@ from torch import Tensor
 
 from models.gss_utils.buffer import FIRST_SCORE, ScoredBuffer
 from models.gss_utils.gradients import gradient_products
-from models.utils.continual_model import ContinualModel
-from models.utils.replay import join_replay
+from models.utils.replay import ReplayModel
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
 from utils.augmentations import apply_transform
 
 
-class Gss(ContinualModel):
+class Gss(ReplayModel):
     """Gradient-based Sample Selection, greedy (Aljundi et al. 2019). Steps are those of Experience Replay.
 
     After a step, q random images of the memory with gradients h_j are compared with the new batch:
@@ -47,20 +46,18 @@ class Gss(ContinualModel):
         )
         return parser
 
-    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        streams = self.dataset.streams
-        self.buffer = ScoredBuffer(
-            args.buffer_size,
+    def make_buffer(self) -> ScoredBuffer:
+        return ScoredBuffer(
+            self.args.buffer_size,
             self.device,
-            generator=streams["buffer"],
+            generator=self.random_stream("buffer"),
             image_dtype=self.dataset.image_dtype,
-            draws=streams["gss"],
+            draws=self.random_stream("gss"),
         )
 
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         for _ in range(self.args.batch_num):
-            images, targets = join_replay(self, inputs, labels)
+            images, targets = self.join_replay(inputs, labels)
             self.opt.zero_grad()
             loss = self.loss(self.net(images), targets)
             loss.backward()
@@ -74,7 +71,7 @@ class Gss(ContinualModel):
         if self.buffer.is_empty():
             return torch.full((1 + len(labels),), FIRST_SCORE, device=self.device)
         transform = None if self.args.gss_raw else getattr(self, "normalization_transform", None)
-        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["gss"])
+        order = torch.randperm(len(self.buffer), generator=self.random_stream("gss"))
         memory = self.buffer.get_data_by_index(order[: self.args.gss_minibatch_size], transform, self.device)
         stream = apply_transform(images, transform), labels
         return gradient_products(self.net, self.loss, stream, memory).scores()

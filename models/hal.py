@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.hal_utils.ring_memory import RingMemory
-from models.utils.balanced_memory import require_own_classes
-from models.utils.continual_model import ContinualModel
-from models.utils.replay import join_replay, make_buffer
+from models.hal_utils.portions import TaskPortions
+from models.utils.exemplars import require_own_classes
+from models.utils.replay import ReplayModel
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
@@ -22,7 +21,7 @@ from utils.modes import network_mode
 ANCHOR_STEPS = 100
 
 
-class Hal(ContinualModel):
+class Hal(ReplayModel):
     """Hindsight Anchor Learning (Chaudhry et al. 2021): replay, and a learned image of each past class as an anchor.
 
     With stream batch B, replay batch R and anchors e, a step is
@@ -89,20 +88,19 @@ class Hal(ContinualModel):
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         require_own_classes(self)
-        self.buffer = self._make_memory()
         # A row per class; those of tasks to come are blank.
         shape = (self.num_classes, self.dataset.CHANNELS, *self.dataset.SIZE)
         self.anchors = torch.zeros(shape, device=self.device)
         self.mean_features = torch.zeros(self.net.feature_dim, device=self.device)  # φ̄
 
-    def _make_memory(self) -> Any:
+    def make_buffer(self) -> Any:
         ring, size, tasks = self.args.hal_memory == "ring", self.args.buffer_size, self.n_tasks
         if size < (2 * tasks if ring else 2):  # fine-tuning needs two images, since BatchNorm can't normalise one
             owner, enough = (f"each of the {tasks} tasks", 2 * tasks) if ring else ("the memory", 2)
             raise UsageError(f"--buffer_size {size} leaves {owner} less than two images; use at least {enough}")
         if ring:
-            return RingMemory(size, tasks, self.device, self.dataset.streams["buffer"], self.dataset.image_dtype)
-        return make_buffer(self.args, self.device, self.dataset)
+            return TaskPortions(size, tasks, self.device, self.random_stream("buffer"), self.dataset.image_dtype)
+        return super().make_buffer()
 
     # -- a step ------------------------------------------------------------------------------------------------
 
@@ -114,7 +112,7 @@ class Hal(ContinualModel):
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
     ) -> dict[str, Tensor]:
-        images, targets = join_replay(self, inputs, labels)
+        images, targets = self.join_replay(inputs, labels)
         self.opt.zero_grad()
         outputs, features = self.net(images, returnt="both")
         loss_ce = self.loss(outputs, targets)
@@ -126,7 +124,7 @@ class Hal(ContinualModel):
         loss = loss_ce + self.args.hal_lambda * loss_anchors
         self.opt.step()
         self.mean_features.lerp_(features[: len(labels)].detach().float().mean(0), 1 - self.args.beta)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(examples=not_aug_inputs, labels=labels)
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_anchors": loss_anchors}
         return {name: term.detach() for name, term in terms.items()}
 
@@ -156,7 +154,7 @@ class Hal(ContinualModel):
     def end_task(self, dataset: Any) -> None:
         classes = torch.arange(self.n_past_classes, self.n_seen_classes, device=self.device)
         shape, dtype = (len(classes), *self.anchors.shape[1:]), self.anchors.dtype
-        noise = torch.rand(shape, generator=dataset.streams["hal"], dtype=dtype)
+        noise = torch.rand(shape, generator=self.random_stream("hal"), dtype=dtype)
         anchors, finetuned = to_device(noise, self.device), self._finetuned()
         with network_mode(self.net, training=False):
             for _ in range(ANCHOR_STEPS):
@@ -177,7 +175,7 @@ class Hal(ContinualModel):
         """θ_M, in eval mode: a copy of the network after plain SGD on the memory, augmented, in random order."""
         net, size = copy.deepcopy(self.net).train(), max(self.args.minibatch_size, 2)
         parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["hal"])
+        order = torch.randperm(len(self.buffer), generator=self.random_stream("hal"))
         if self.args.hal_finetune == "batch":
             order = order[:size]
         # No stray last batch: all have `size` images or a few more.

@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.utils.balanced_memory import require_own_classes
-from models.utils.continual_model import ContinualModel
-from models.utils.herding import append_exemplars, compute_features, refill_by_herding
-from models.utils.replay import make_buffer, to_input
+from models.utils.exemplars import append_exemplars, compute_features, refill_by_herding, require_own_classes
+from models.utils.replay import ReplayModel, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
 from utils.errors import UsageError
 from utils.modes import network_mode
@@ -20,7 +18,7 @@ from utils.modes import network_mode
 HALVING_CHUNK = 32  # exemplars, in the class means of `--icarl_reference 1`
 
 
-class ICarl(ContinualModel):
+class ICarl(ReplayModel):
     """Incremental Classifier and Representation Learning (Rebuffi et al. 2017).
 
     The exemplars of the P past classes join the training set of a task, and every batch x, y of it has the loss
@@ -62,7 +60,6 @@ class ICarl(ContinualModel):
                 f"--buffer_size {args.buffer_size}: icarl keeps an exemplar of each class, and {self.dataset.NAME} has "
                 f"{self.num_classes}; use at least {self.num_classes}"
             )
-        self.buffer = make_buffer(args, self.device, self.dataset)
         self.n_herded = 0  # classes that have exemplars
         self.old_net: nn.Module | None = None
         self.class_means: Tensor | None = None  # of the present parameters, once they were asked for

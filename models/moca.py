@@ -9,15 +9,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from models.moca_utils.cosine_head import EPS, CosineHead, direction
-from models.utils.balanced_memory import require_own_classes
-from models.utils.continual_model import ContinualModel
-from models.utils.replay import add_replay_args, check_replay_args, make_buffer, offer_task
+from models.utils.exemplars import require_own_classes
+from models.utils.replay import ReplayModel, add_replay_args
 from utils.args import ArgumentParser, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
 
 
-class Moca(ContinualModel):
+class Moca(ReplayModel):
     """Modelling intra-class variation (Yu et al. 2023) on Experience Replay with a cosine classifier.
 
         L = CE(s·cos(φ(B), W)) + CE(s·cos(φ̃(R), W))
@@ -63,7 +62,7 @@ class Moca(ContinualModel):
 
     @classmethod
     def check_args(cls, args: Any) -> None:
-        check_replay_args(args)
+        super().check_args(args)
         if args.task_free and args.moca_old_classes:
             raise ValueError(
                 f"--moca_old_classes {args.moca_old_classes}: a task-free run has no tasks to count; leave it out"
@@ -75,7 +74,6 @@ class Moca(ContinualModel):
         super().__init__(backbone, loss, args, transform, dataset)
         if not args.task_free:
             require_own_classes(self)
-        self.buffer = make_buffer(args, self.device, self.dataset)
 
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None
@@ -94,8 +92,7 @@ class Moca(ContinualModel):
         loss = loss_stream + loss_replay
         loss.backward()
         self.opt.step()
-        if self.args.buffer_fill == "stream":
-            self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(examples=not_aug_inputs, labels=labels)
         terms = {"loss": loss, "loss_stream": loss_stream, "loss_replay": loss_replay}
         return {name: term.detach() for name, term in terms.items()}
 
@@ -114,7 +111,7 @@ class Moca(ContinualModel):
         if self.args.moca_variant == "wap":
             noise = self._adversarial_features(features, images, old, stream_labels)
         else:
-            noise = torch.randn(features.shape, generator=self.dataset.streams["moca"])
+            noise = torch.randn(features.shape, generator=self.random_stream("moca"))
             noise = to_device(noise, self.device)
         unit, noise = (direction(x, self.net.classifier.eps) for x in (features, noise))
         return torch.where(old[:, None], unit + self.args.moca_lambda * noise, unit)
@@ -132,7 +129,3 @@ class Moca(ContinualModel):
             moved = torch._foreach_add(list(theta.values()), gradients, alpha=-self.opt.param_groups[0]["lr"])
             stepped = dict(zip(theta, moved, strict=True))
             return functional_call(self.net, stepped, (images,), {"returnt": "features"})
-
-    def end_task(self, dataset: Any) -> None:
-        if self.args.buffer_fill == "task_end":
-            offer_task(self.buffer, dataset)

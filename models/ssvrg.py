@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.utils.continual_model import ContinualModel
 from models.utils.dgc_estimators import Pass, Term, Vector, accumulate, mean_gradient
-from models.utils.replay import make_buffer, offer_task, training_set
+from models.utils.replay import ReplayModel, training_set
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.augmentations import apply_transform, to_device
 from utils.batch_norm import bn_track_stats
@@ -21,7 +20,7 @@ Batch = tuple[Tensor, Tensor]  # images and labels
 Parts = list[tuple[float, Batch]]  # batches and their weights
 
 
-class Ssvrg(ContinualModel):
+class Ssvrg(ReplayModel):
     """Streaming SVRG (Frostig et al. 2015) in the form of the DGC paper (eq. 9), as a baseline for it.
 
     θ̃ are the parameters at the start of a stage: at the start of each task, and every m steps. With the full gradients
@@ -69,16 +68,14 @@ class Ssvrg(ContinualModel):
         return parser
 
     @classmethod
-    def check_args(cls, args: Any) -> None:
-        args.ssvrg_current = args.ssvrg_current and not args.task_free
+    def derived_args(cls, args: Any) -> dict[str, Any]:
+        return {"ssvrg_current": args.ssvrg_current and not args.task_free}
 
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = make_buffer(args, self.device, self.dataset)
         # What a stage replays. With boundaries that is the buffer itself, which stays as it is during a task.
-        self.memory = make_buffer(args, self.device, self.dataset) if args.task_free else self.buffer
+        self.memory = self.make_buffer() if args.task_free else self.buffer
         self.full_transform = self.dataset.get_batch_transform(augment=args.ssvrg_full == "train", stream="ssvrg")
-        self.past_images = 0  # in the training sets of finished tasks
         self.snapshot: list[nn.Module] = []  # θ̃; in a list, to be no submodule
         self.full_gradient: Vector = {}  # ṽ/t + μ̃·(t−1)/t
 
@@ -98,18 +95,22 @@ class Ssvrg(ContinualModel):
         if corrected and self.snapshot:
             self._correct_gradients(corrected)
         self.opt.step()
-        if args.task_free:
-            self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(examples=not_aug_inputs, labels=labels)
         return loss.detach()
 
     def _loss(self, net: nn.Module, parts: Parts) -> Tensor:
         return torch.stack([weight * self.loss(net(images), labels) for weight, (images, labels) in parts]).sum()
 
     def past_share(self) -> float:
-        """(t−1)/t, by images; task-free 1/2 once there is a memory."""
+        """(t−1)/t; task-free 1/2 once there is something to replay."""
         if self.args.task_free:
             return 0.0 if self.buffer.is_empty() else 0.5
-        return self.past_images / (self.past_images + len(training_set(self.dataset)))
+        return super().past_share()
+
+    def fills_at_task_end(self) -> bool:
+        return not self.args.task_free
+
+    weighs_tasks = fills_at_task_end
 
     def _correct_gradients(self, parts: Parts) -> None:
         """g(X;θ) − g(X;θ̃) + G(θ̃)."""
@@ -161,9 +162,5 @@ class Ssvrg(ContinualModel):
 
     def _shuffled(self, count: int, size: int) -> tuple[Tensor, ...]:
         """Rows in batches of one size (±1), of all classes: BatchNorm statistics of a single class would be others."""
-        rows = torch.randperm(count, generator=self.dataset.streams["ssvrg"])
+        rows = torch.randperm(count, generator=self.random_stream("ssvrg"))
         return rows.tensor_split(math.ceil(count / size))
-
-    def end_task(self, dataset: Any) -> None:
-        offer_task(self.buffer, dataset)
-        self.past_images += len(training_set(dataset))

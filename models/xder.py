@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.utils.balanced_memory import draw_balanced, keep_first_of_each, require_own_classes
+from models.utils.exemplars import draw_balanced, keep_first_of_each, require_own_classes
 from models.utils.replay import ReplayModel, add_replay_weight, add_stored_weights, compute_logits
 from models.xder_utils.losses import future_constraint, graft, past_constraint
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, number
@@ -64,9 +64,9 @@ class XDer(ReplayModel):
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         require_own_classes(self)
-        data, streams = self.dataset, self.dataset.streams
+        data = self.dataset
         mean, std = data.MEAN or (0.0,) * data.CHANNELS, data.STD or (1.0,) * data.CHANNELS
-        self.strong_views = StrongViews(data.SIZE, mean, std, streams["strong_views"])
+        self.strong_views = StrongViews(data.SIZE, mean, std, self.random_stream("strong_views"))
         self.supervised_contrast = SupConLoss(args.simclr_temp, base_temperature=args.simclr_temp)
         ranges = [self.get_offsets(task) for task in range(self.n_tasks)]
         self.task_of_class = torch.cat(
@@ -149,7 +149,7 @@ class XDer(ReplayModel):
         """
         for replay in replays:
             self.draws.index_add_(0, replay.rows, replay.fresh.long())
-            random = torch.rand(len(replay.rows), generator=self.dataset.streams["xder"])
+            random = torch.rand(len(replay.rows), generator=self.random_stream("xder"))
             chosen = replay.fresh & (to_device(random, self.device) * self.draws[replay.rows] < 1)
             if self.buffer.write_mask is not None:  # a step that was not finite leaves memory as it is
                 chosen &= self.buffer.write_mask
@@ -173,7 +173,7 @@ class XDer(ReplayModel):
     def _add_task(self, images: Any) -> None:
         """Give all free slots to the new classes. Their past logits stay below γ times the true one."""
         past, free = self.n_past_classes, self.buffer.buffer_size - len(self.buffer)
-        rows = draw_balanced(images.targets, range(past, self.n_seen_classes), free, self.dataset.streams["xder"])
+        rows = draw_balanced(images.targets, range(past, self.n_seen_classes), free, self.random_stream("xder"))
         rows = rows.to(images.targets.device)
         batch, labels = images.batch(rows), images.targets[rows].to(self.device)
         logits = compute_logits(self.net, batch, self.transform, self.args.batch_size)
@@ -183,7 +183,7 @@ class XDer(ReplayModel):
 
     def _renew_past_tasks(self) -> None:
         """Graft heads t, t+1, … of the images of past tasks, from passes over the whole memory in random order."""
-        order = torch.randperm(len(self.buffer), generator=self.dataset.streams["xder"]).to(self.device)
+        order = torch.randperm(len(self.buffer), generator=self.random_stream("xder")).to(self.device)
         outputs = compute_logits(self.net, self.buffer.examples[order], self.transform, self.args.batch_size)
         labels, logits = self.buffer.labels[order], self.buffer.logits[order]
         grafted = graft(logits, outputs, labels, slice(self.n_past_classes, None), self.args.gamma)

@@ -73,8 +73,13 @@ class ContinualModel(nn.Module):
         return parser
 
     @classmethod
+    def derived_args(cls, args: Namespace) -> dict[str, Any]:
+        """Values of flags that follow from others, such as a default that depends on one; a method never sets them."""
+        return {}
+
+    @classmethod
     def check_args(cls, args: Namespace) -> None:
-        """Fill in flags that depend on others, and refuse contradictions (ValueError), before anything is built."""
+        """Refuse contradictions among the flags (ValueError), before anything is built."""
 
     # -- the optimizer -------------------------------------------------------------------------------------
 
@@ -100,6 +105,13 @@ class ContinualModel(nn.Module):
         super().to(*args, **kwargs)
         self.device = next((p.device for p in self.net.parameters()), self.device)
         return self
+
+    def random_stream(self, purpose: str) -> torch.Generator:
+        """The run's generator for a purpose: the one way to random numbers for a method (utils/random_streams.py).
+
+        Its state is in checkpoints, and no draw for another purpose shifts it.
+        """
+        return self.dataset.streams[purpose]
 
     # -- what a method may override ------------------------------------------------------------------------
 

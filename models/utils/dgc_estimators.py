@@ -139,6 +139,11 @@ def shrink(vector: Vector, factor: float) -> None:
         torch._foreach_mul_(list(vector.values()), factor)
 
 
+def share(images: int, others: int) -> float:
+    """The weight of some images beside others: the paper's 1/t and (t−1)/t for tasks of any size (Remark 3.1)."""
+    return images / (images + others)
+
+
 # -- what all estimators share ---------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded
+from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded, share
 from models.utils.dgc_views import CHUNK, VIEWS, Draw, SameView, images_and_labels, raw_batches
 from utils.augmentations import apply_transform
 
@@ -187,10 +187,14 @@ class DgcMixin:
         return parser
 
     @classmethod
+    def derived_args(cls, args: Any) -> dict[str, Any]:
+        """In a framework that asks: DGC fills the buffer at the end of tasks, if there are any."""
+        fill = {} if args.task_free or getattr(args, "buffer_fill", "") is not None else {"buffer_fill": "task_end"}
+        return super().derived_args(args) | fill  # type: ignore[misc]
+
+    @classmethod
     def check_args(cls, args: Any) -> None:
-        """Before anything is built, in a framework that asks. DGC fills the buffer at the end of tasks, if any."""
-        if getattr(args, "buffer_fill", "") is None:
-            args.buffer_fill = "stream" if args.task_free else "task_end"
+        """Before anything is built, in a framework that asks."""
         super().check_args(args)  # type: ignore[misc]
         check_dgc_args(args)
 
@@ -203,7 +207,7 @@ class DgcMixin:
 
     def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
         """v and w, the weights of the cross-entropies of x_t and x̄ in the base's loss; here one mean over both."""
-        return stream / (stream + replayed), replayed / (stream + replayed)
+        return share(stream, replayed), share(replayed, stream)
 
     def dgc_separate_weights(self, factor: float) -> tuple[float, float]:
         """v and w of a base that adds x̄'s mean cross-entropy times a factor to the stream's."""
@@ -432,9 +436,8 @@ class DgcMixin:
     # -- for the estimator and its view ------------------------------------------------------------------------------
 
     def dgc_share_of_task(self) -> float:
-        """N_t / (N_past + N_t): the paper's 1/t for tasks of different sizes (Remark 3.1)."""
-        current = len(self.dgc_training_set())
-        return current / (self.dgc_past + current)
+        """N_t / (N_past + N_t)."""
+        return share(len(self.dgc_training_set()), self.dgc_past)
 
     def dgc_rows(self, index: Tensor, augmented: bool = False) -> tuple[Tensor, Tensor]:
         """Rows of the buffer: images in [0, 1], or as the base would get them, and labels."""

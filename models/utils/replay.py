@@ -1,4 +1,4 @@
-"""What our replay methods share: the buffer, when it is filled, and the logits that are stored in it."""
+"""What replay methods share: the buffer, when it is filled, and the logits that are stored in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
+from models.utils.dgc_estimators import share
 from utils.args import add_rehearsal_args, choice, number
 from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
@@ -20,7 +21,7 @@ CHUNK = 1024  # images offered to the buffer at once at the end of a task
 
 
 def add_replay_args(parser: Any) -> None:
-    """The flags of a replay method of ours: buffer size, replay batch size, and the moment of filling."""
+    """Flags: buffer size, replay batch size, and the moment of filling."""
     add_rehearsal_args(parser)
     parser.add_argument(
         "--buffer_fill",
@@ -46,68 +47,92 @@ def add_stored_weights(parser: Any) -> None:
         parser.add_argument(name, type=number(float, 0), required=True, help=f"weight of the stored {what}")
 
 
-def check_replay_args(args: Namespace) -> None:
-    """Fill at every step unless told otherwise; a task-free run must."""
-    args.buffer_fill = args.buffer_fill or "stream"
-    if args.task_free and args.buffer_fill == "task_end":
-        raise ValueError("--buffer_fill task_end: a task-free run has no ends of tasks; use --buffer_fill stream")
-    if args.task_free and getattr(args, "replay_weight", "batch") == "tasks":
-        raise ValueError("--replay_weight tasks: a task-free run knows no tasks; use --replay_weight batch")
-
-
-def make_buffer(args: Namespace, device: torch.device, dataset: Any) -> Buffer:
-    """An empty reservoir on the model's device; it stores images as they came from the dataset, ours in 8 bits."""
-    return Buffer(args.buffer_size, device, generator=dataset.streams["buffer"], image_dtype=dataset.image_dtype)
-
-
 class ReplayModel(ContinualModel):
-    """A method with a buffer, which may weigh the past as the paper does."""
+    """A method with a buffer: when it is filled, what is drawn, and what the past weighs.
+
+    `get_parser` adds the flags of Experience Replay. A method that has fewer adds its own instead, and does without
+    `store`, or fills the buffer in its own `end_task`.
+    """
 
     def __init__(self, backbone: Any, loss: Any, args: Namespace, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = make_buffer(args, self.device, self.dataset)
-        self.past_images = 0  # `--replay_weight tasks`: in the training sets of finished tasks
+        self.buffer: Any = self.make_buffer()
+        self.past_images = 0  # in the training sets of finished tasks, if they are weighed
 
-    def task_weights(self) -> tuple[float, float]:
-        """1/t and (t−1)/t, by images where tasks differ in size (eq. 7, Remark 3.1).
+    @staticmethod
+    def get_parser(parser: Any) -> Any:
+        add_replay_args(parser)
+        add_replay_weight(parser)
+        return parser
 
-        1 and 1 if tasks don't count, or in the first one, when what is replayed is of the same task.
+    @classmethod
+    def derived_args(cls, args: Namespace) -> dict[str, Any]:
+        return {"buffer_fill": "stream"} if getattr(args, "buffer_fill", "") is None else {}
+
+    @classmethod
+    def check_args(cls, args: Namespace) -> None:
+        if args.task_free and getattr(args, "buffer_fill", "") == "task_end":
+            raise ValueError("--buffer_fill task_end: a task-free run has no ends of tasks; use --buffer_fill stream")
+        if args.task_free and getattr(args, "replay_weight", "") == "tasks":
+            raise ValueError("--replay_weight tasks: a task-free run knows no tasks; use --replay_weight batch")
+
+    # -- what a method without these flags decides by itself -------------------------------------------------------
+
+    def fills_at_task_end(self) -> bool:
+        return getattr(self.args, "buffer_fill", "stream") == "task_end"
+
+    def weighs_tasks(self) -> bool:
+        return getattr(self.args, "replay_weight", "batch") == "tasks"
+
+    # -- the buffer --------------------------------------------------------------------------------------------------
+
+    def make_buffer(self) -> Buffer:
+        """An empty reservoir on the model's device; it stores images as they came from the dataset, ours in 8 bits."""
+        dtype = self.dataset.image_dtype
+        return Buffer(self.args.buffer_size, self.device, generator=self.random_stream("buffer"), image_dtype=dtype)
+
+    def join_replay(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The stream's batch followed by one from the buffer, if there is any.
+
+        For one forward pass over both: BatchNorm then normalises them by shared statistics.
         """
-        if not self.past_images:
-            return 1.0, 1.0
-        past = self.past_images / (self.past_images + len(training_set(self.dataset)))
-        return 1 - past, past
+        if self.buffer.is_empty():
+            return inputs, labels
+        replayed, replayed_labels = self.buffer.get_data(
+            self.args.minibatch_size, transform=self.transform, device=self.device
+        )
+        return torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
 
     def store(self, **fields: Tensor) -> None:
         """Offer a step's batch to the buffer, unless that waits for the end of the task."""
-        if self.args.buffer_fill == "stream":
+        if not self.fills_at_task_end():
             self.buffer.add_data(**fields)
 
     def end_task(self, dataset: Any) -> None:
-        if self.args.buffer_fill == "task_end":
+        if self.fills_at_task_end():
             self.store_task(dataset)
         self.count_task(dataset)
 
-    def count_task(self, dataset: Any) -> None:
-        if self.args.replay_weight == "tasks":
-            self.past_images += len(training_set(dataset))
-
     def store_task(self, dataset: Any) -> None:
-        """What `--buffer_fill task_end` does at the end of a task."""
+        """Offer a whole task to the buffer at its end."""
         offer_task(self.buffer, dataset)
 
+    # -- what the past weighs ------------------------------------------------------------------------------------------
 
-def join_replay(model: Any, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The stream's batch followed by one from memory, if there is any.
+    def count_task(self, dataset: Any) -> None:
+        if self.weighs_tasks():
+            self.past_images += len(training_set(dataset))
 
-    For one forward pass over both: BatchNorm then normalises them by shared statistics.
-    """
-    if model.buffer.is_empty():
-        return inputs, labels
-    replayed, replayed_labels = model.buffer.get_data(
-        model.args.minibatch_size, transform=model.transform, device=model.device
-    )
-    return torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
+    def past_share(self) -> float:
+        """(t−1)/t, by images where tasks differ in size (eq. 7, Remark 3.1)."""
+        return share(self.past_images, len(training_set(self.dataset)))
+
+    def task_weights(self) -> tuple[float, float]:
+        """1/t and (t−1)/t; 1 and 1 if tasks don't count, or in the first, when what is replayed is of the same task."""
+        if not self.past_images:
+            return 1.0, 1.0
+        past = self.past_share()
+        return 1 - past, past
 
 
 def training_set(dataset: Any) -> Any:

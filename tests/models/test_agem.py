@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from datasets.seq_digits import SequentialDigits
 from models.agem import Agem, project
 from models.agem_r import AgemR
-from models.utils.agem_projection import project_gradients
+from models.utils.averaged_gem import project_gradients
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteError

@@ -15,7 +15,7 @@ from torch import nn
 import models.hal
 from datasets.seq_digits import SequentialDigits
 from models.hal import Hal
-from models.hal_utils.ring_memory import RingMemory
+from models.hal_utils.portions import TaskPortions
 from utils.augmentations import to_uint8
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
@@ -325,7 +325,7 @@ def images_of(first: int, last: int) -> torch.Tensor:
     return torch.arange(first, last, dtype=torch.uint8).view(-1, 1, 1, 1)
 
 
-def offer(memory: RingMemory, first: int, last: int) -> list[int]:
+def offer(memory: TaskPortions, first: int, last: int) -> list[int]:
     memory.add_data(images_of(first, last), labels=torch.arange(first, last))
     stored = memory.labels[: len(memory)].tolist()
     assert memory.examples[: len(memory)].flatten().tolist() == stored
@@ -334,7 +334,7 @@ def offer(memory: RingMemory, first: int, last: int) -> list[int]:
 
 def test_ring(device: torch.device) -> None:
     """11 slots for 2 tasks: 5 each."""
-    memory = RingMemory(11, 2, device, torch.Generator())
+    memory = TaskPortions(11, 2, device, torch.Generator())
     memory.begin_portion(0)
     assert memory.is_empty() and len(memory) == 0
     assert offer(memory, 0, 3) == [0, 1, 2]
@@ -346,7 +346,7 @@ def test_ring(device: torch.device) -> None:
     saved = copy.deepcopy(memory.state_dict())
     expected = offer(memory, 22, 26)
     assert expected == [15, 16, 17, 18, 19, 25, 21, 22, 23, 24]
-    resumed = RingMemory(11, 2, device, torch.Generator())
+    resumed = TaskPortions(11, 2, device, torch.Generator())
     resumed.load_state_dict(saved)
     assert offer(resumed, 22, 26) == expected
     resumed.empty()
@@ -354,17 +354,17 @@ def test_ring(device: torch.device) -> None:
 
 
 def test_a_short_task_leaves_no_gap() -> None:
-    memory = RingMemory(10, 2, torch.device("cpu"), torch.Generator())
+    memory = TaskPortions(10, 2, torch.device("cpu"), torch.Generator())
     memory.begin_portion(0)
     offer(memory, 0, 2)
     memory.begin_portion(1)
     assert offer(memory, 2, 9) == [0, 1, 7, 8, 4, 5, 6]
     with pytest.raises(ValueError, match="buffer_size 2 is too small for 3 portions"):
-        RingMemory(2, 3, torch.device("cpu"), torch.Generator())
+        TaskPortions(2, 3, torch.device("cpu"), torch.Generator())
 
 
 def test_a_memory_that_was_handed_over_keeps_its_past() -> None:
-    memory = RingMemory(6, 3, torch.device("cpu"), torch.Generator())
+    memory = TaskPortions(6, 3, torch.device("cpu"), torch.Generator())
     memory.load_state_dict(
         {"buffer_size": 6, "num_seen_examples": 6, "fields": {"examples": images_of(0, 6), "labels": torch.arange(6)}}
     )

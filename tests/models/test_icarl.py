@@ -15,10 +15,10 @@ from method_helpers import RESNET, Killed, assert_exact_resume, begin_task, buil
 
 from datasets.seq_digits import SequentialDigits
 from models.icarl import ICarl, halving_mean
-from models.utils.herding import herd
 from utils.augmentations import to_uint8
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
+from utils.herding import herd
 from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric

@@ -91,8 +91,14 @@ def test_two_revisions_are_compared_byte_for_byte(tmp_path: Path):
         subprocess.run([*git, *command], check=True)
 
     text = source.read_text(encoding="utf-8")
-    added = 'add_replay_weight(parser)\n        parser.add_argument("--new_flag")'
-    for old, new in {"loss.backward()": "(loss * (1 + 1e-15)).backward()", "add_replay_weight(parser)": added}.items():
+    place = '"general-continual"]\n'
+    added = f"""{place}
+    @staticmethod
+    def get_parser(parser):
+        ReplayModel.get_parser(parser).add_argument("--new_flag")
+        return parser
+"""
+    for old, new in {"loss.backward()": "(loss * (1 + 1e-15)).backward()", place: added}.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
     source.write_text(text, encoding="utf-8")

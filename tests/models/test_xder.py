@@ -16,7 +16,7 @@ from method_helpers import RESNET, assert_exact_resume, begin_task, build, recor
 from torch import nn
 
 from datasets.seq_digits import SequentialDigits
-from models.utils.balanced_memory import draw_balanced, keep_first_of_each
+from models.utils.exemplars import draw_balanced, keep_first_of_each
 from models.xder import Replay, XDer
 from models.xder_utils.losses import future_constraint, graft, past_constraint
 from utils.batch_norm import bn_track_stats

@@ -92,6 +92,8 @@ def check_by_model(args: Namespace) -> None:
                     f"--{flag} {int(getattr(args, flag))} needs the gradient of all training images, and --label_perc "
                     "or --label_perc_by_class leaves some without a label; leave one of the two out"
                 )
+    derived = getattr(model, "derived_args", None)
+    vars(args).update(derived(args) if derived is not None else {})
     check = getattr(model, "check_args", None)
     try:
         if check is not None:

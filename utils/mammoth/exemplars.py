@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from utils.augmentations import to_uint8
 from utils.conf import create_seeded_dataloader
 from utils.errors import UserError
+from utils.herding import herd
 from utils.modes import network_mode
 
 
@@ -99,7 +101,8 @@ def fill_buffer(
     for label in range(first, seen):
         rows = (fields["labels"] == label).nonzero().flatten()
         if use_herding:
-            rows = rows[herd(features[rows], quota, normalize_features)]
+            own = features[rows]
+            rows = rows[herd(F.normalize(own) if normalize_features else own, quota)]
         else:
             rows = rows[torch.from_numpy(np.random.permutation(len(rows))[:quota])]
         buffer.add_data(**{name: fields[name][rows] for name in wanted})
@@ -140,16 +143,3 @@ def _read_task(
     if logits:
         fields["logits"] = torch.cat(logits)
     return fields, torch.cat(features) if features else torch.empty(0)
-
-
-def herd(features: Tensor, count: int, normalise: bool = False) -> Tensor:
-    """Rows chosen one after the other so that the mean of those chosen stays closest to the mean of all."""
-    features = torch.nn.functional.normalize(features) if normalise else features
-    mean, total, rows = features.mean(0), torch.zeros_like(features[0]), []
-    free = torch.ones(len(features), dtype=torch.bool)
-    for n in range(1, min(count, len(features)) + 1):
-        distance = ((total + features) / n - mean).norm(dim=1).masked_fill(~free, math.inf)
-        row = int(distance.argmin())
-        rows.append(row)
-        total, free[row] = total + features[row], False
-    return torch.tensor(rows, dtype=torch.int64)

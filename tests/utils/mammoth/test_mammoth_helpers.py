@@ -28,7 +28,6 @@ from models.utils.continual_model import ContinualModel
 from utils import conf
 from utils.augmentations import cutmix_data, normalize, random_crop, random_flip, random_grayscale, soft_aug, strong_aug
 from utils.buffer import Buffer, fill_buffer, icarl_replay
-from utils.mammoth.exemplars import herd
 from utils.ring_buffer import RingBuffer
 from utils.schedulers import CosineSchedule, CosineSchedulerWithLinearWarmup, get_scheduler
 from utils.spkdloss import SPKDLoss
@@ -248,12 +247,6 @@ def test_gradients_that_point_elsewhere_replace_those_that_agree() -> None:
 
 
 # -- exemplars -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.numeric
-def test_herding_is_greedy() -> None:
-    features = torch.tensor([[0.0], [10.0], [4.0], [5.5]])  # their mean is 4.875
-    assert herd(features, 3).tolist() == [3, 2, 1]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Herding: each pick against a search in double precision, and the memory that is refilled with the picks."""
+"""Herding: each pick against a search in double precision, and the buffer that is refilled with the picks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from datasets.utils.image_set import ImageSet
-from models.utils import herding
-from models.utils.herding import compute_features, herd, refill_by_herding
+from models.utils import exemplars
+from models.utils.exemplars import compute_features, refill_by_herding
 from utils.buffer import Buffer
+from utils.herding import herd
 
 pytestmark = pytest.mark.numeric
 
@@ -63,7 +64,7 @@ def test_quotas_at_the_edge() -> None:
 
 
 def test_features_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(herding, "CHUNK", 4)
+    monkeypatch.setattr(exemplars, "CHUNK", 4)
     images, sizes = torch.arange(30, dtype=torch.uint8).view(10, 3, 1, 1), []
 
     def features_of(x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from utils.buffer import Buffer
 
 
-class RingMemory(Buffer):
+class TaskPortions(Buffer):
     """⌊buffer_size / n_portions⌋ slots for each task, overwritten in turn: the oldest image goes first.
 
     A task that brings fewer images than its portion has slots leaves no gap: the next one begins behind its last.
