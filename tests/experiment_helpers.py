@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helpers import RESULT_FILES
 
-import reproduce
+from experiments import cli
 from experiments.cells import Cell, Expansion, expand
 from experiments.grid import read_grid
 from experiments.results.records import read_summary
@@ -64,7 +64,7 @@ def finish(cell: Cell, first: float, last: tuple[float, float], seconds: float =
 
 def call(*arguments: str | Path) -> int:
     with pytest.raises(SystemExit) as ended:
-        reproduce.main([str(argument) for argument in arguments])
+        cli.main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 from experiments.results.records import Record
 
 ENVIRONMENT = {"python": "3.11.7", "torch": "2.14.0", "cpu": "A processor", "gpu": None, "git_commit": 40 * "a"}

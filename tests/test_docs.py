@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -23,8 +25,7 @@ from PIL import Image
 
 import datasets
 import models
-import reproduce
-from experiments import demo
+from experiments import cli, demo
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
 from utils.cli.parse import parse_args, parser_of
@@ -149,9 +150,18 @@ def test_the_guide_names_every_file_of_a_run(extended: Extended) -> None:
         assert f"`{path.name}`" in GUIDE
 
 
+def reproduce_flags() -> set[str]:
+    """As the help of its commands names them."""
+    shown = io.StringIO()
+    for command in cli.COMMANDS:
+        with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+    return set(re.findall(r"--[a-z]\w*", shown.getvalue()))
+
+
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    known = OTHER_FLAGS | reproduce.known_flags()
+    known = OTHER_FLAGS | reproduce_flags()
     for model in models.get_model_entries():
         for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
             known |= parser_of(["--model", model, "--dataset", dataset]).flags()

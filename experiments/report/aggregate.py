@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.results.collect import Results
-from experiments.results.curves import MEASURED
-from experiments.results.records import METRICS, Record
+from experiments.results.collection import Results
+from experiments.results.records import MEASURED, METRICS, Record
 from experiments.results.statistics import Summary, summarise
 
 Values = list[float | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 from experiments.results.records import Record
 
 VERSIONS = ("python", "torch", "torchvision", "numpy", "cuda")

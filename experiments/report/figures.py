@@ -14,7 +14,7 @@ from experiments.report.aggregate import Cell, cell_of
 from experiments.report.frame import Words
 from experiments.report.layout import columns, shared_heading, slug
 from experiments.report.styles import Style
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 from experiments.results.statistics import Summary
 from utils.resume.files import atomic_write, one_line_errors
 

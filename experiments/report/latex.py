@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from experiments.report.layout import Column, columns, groups, heading, slug
 from experiments.report.markdown import PAIRS, difference_text, number_parts, pairs
-from experiments.results.collect import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
+from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 
 SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},

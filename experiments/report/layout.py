@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from experiments.grid import Grid
-from experiments.results.collect import column_flags
+from experiments.results.collection import column_flags
 
 
 class Column(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.cells import Expansion, merged_flags
-from experiments.results.collect import UNDEFINED, Results
+from experiments.results.collection import UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
 
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."

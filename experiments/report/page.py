@@ -14,7 +14,7 @@ from experiments.report.conditions import conditions
 from experiments.report.page_data import page_data
 from experiments.report.page_tables import scale_notice, section, swatch
 from experiments.report.styles import Style, styles
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 
 FOLDER = Path(__file__).resolve().parent / "static"
 SCRIPTS = ("plot.js", "charts.js", "filters.js", "page.js")

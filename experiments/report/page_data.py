@@ -8,7 +8,7 @@ from typing import Any
 from experiments.report.aggregate import Cell, Values, aggregated, records_of
 from experiments.report.layout import columns, heading, slug
 from experiments.report.styles import Style
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 from experiments.results.records import Record
 from experiments.results.statistics import Summary
 from utils.run.heatmap import COLOURS

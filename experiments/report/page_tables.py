@@ -10,7 +10,7 @@ from experiments.grid import PaperValue
 from experiments.report.agreement import LEGEND, agreement, at_paper_scale
 from experiments.report.layout import Column, columns, groups
 from experiments.report.markdown import PAIRS, difference_text, missing, number_parts, pairs
-from experiments.results.collect import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
+from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
 
 # From what may still come to what never will.

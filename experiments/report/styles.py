@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
 
-from experiments.results.collect import Results
+from experiments.results.collection import Results
 
 # The methods of the paper's pairs stand out, the others are muted, and what frames a table is grey.
 HUES = {

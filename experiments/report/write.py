@@ -14,7 +14,7 @@ from experiments.report.layout import slug
 from experiments.report.markdown import markdown, table, text
 from experiments.report.page import page
 from experiments.report.styles import styles
-from experiments.results.collect import Results, write_results
+from experiments.results.collection import Results, write_results
 from utils.resume.files import atomic_write_text
 
 ORIENTATION = "The scale is not the paper's: its numbers stand beside ours for orientation only."

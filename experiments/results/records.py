@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from experiments.results.curves import read_curves
 from utils.metrics import average_accuracy
 from utils.run.read_results import (
     DamagedRun,
@@ -26,6 +27,11 @@ Record = dict[str, Any]
 KEPT = "model dataset seed config_hash class_il task_il test n_tasks steps parameters stored_bytes".split()
 ACCURACY_DIGITS = 3
 TIMED_TASKS = 3  # the paper's table of training times has the first three
+LOSS_POINTS = 120  # of a run
+MEASUREMENTS = 120
+DIGITS = 4  # significant ones: a curve shows fewer
+DIAGNOSTICS = ("batch", "buffer", "calibrated")
+MEASURED = [f"{estimate}_{kind}" for kind in ("error", "cosine") for estimate in DIAGNOSTICS] + ["alpha_star"]
 
 
 def read_summary(path: Path) -> Record | None:
@@ -76,6 +82,69 @@ def _results(found: Finished) -> Record:
     record = {name: found.summary[name] for name in KEPT if name in found.summary}
     lower = [[round(float(value), ACCURACY_DIGITS) for value in row[: k + 1]] for k, row in enumerate(found.class_il)]
     return record | {"average_accuracy": plain(average_accuracy(found.class_il)), "accuracy": plain(lower)}
+
+
+# -- what the log of a run tells beyond its summary, thinned out --------------------------------------------------
+
+
+def read_curves(log: Path) -> dict[str, Any]:
+    """`task_steps`: the steps of each task. `loss`: of each task the means over equal parts of it. `diagnostics`: each
+    value by measurement, with `at`, the run's step. What the log does not have is left out.
+    """
+    losses: dict[int, list[float | None]] = {}
+    measured: list[dict[str, Any]] = []
+    for event in _events(log):
+        if event.get("event") == "train" and "loss" in event:
+            losses.setdefault(event["task"], []).extend(event["loss"])
+        elif event.get("event") == "diagnostics":
+            before = sum(len(values) for task, values in losses.items() if task < event["task"])
+            measured.append(event | {"at": before + event["step"]})
+    curves: dict[str, Any] = {}
+    if losses:
+        parts = max(1, LOSS_POINTS // len(losses))
+        curves["task_steps"] = [len(values) for values in losses.values()]
+        curves["loss"] = [_thinned(values, parts) for values in losses.values()]
+    if measured:
+        curves["diagnostics"] = _measurements(measured)
+    return curves
+
+
+def _events(log: Path) -> Iterator[dict[str, Any]]:
+    """The log's lines; one that is damaged takes no other with it."""
+    try:
+        lines = log.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def _thinned(values: list[float | None], parts: int) -> list[float | None]:
+    """Means of at most so many equal parts; None where no step has a value."""
+    parts = min(parts, len(values))
+    edges = [len(values) * part // parts for part in range(parts + 1)]
+    pieces = [[v for v in values[a:b] if v is not None] for a, b in pairwise(edges)]
+    return [_short(math.fsum(piece) / len(piece)) if piece else None for piece in pieces]
+
+
+def _measurements(events: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    kept = events[:: -(-len(events) // MEASUREMENTS)]
+    found: dict[str, list[Any]] = {name: [event[name] for event in kept] for name in ("at", "task")}
+    for name in MEASURED:
+        values = [event.get(name) for event in kept]
+        if any(value is not None for value in values):
+            found[name] = [None if value is None else _short(value) for value in values]
+    return found
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+# -- metrics ------------------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path) -> Any:

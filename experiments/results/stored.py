@@ -1,4 +1,4 @@
-"""Results that were written down: `results.json` read again, which needs no run directories."""
+"""`results.json` read again, which needs no run directories, and the shape that it must have."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from typing import Any
 
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
-from experiments.results.collect import Results
-from experiments.results.curves import MEASURED
-from experiments.results.records import METRICS, Record
+from experiments.results.collection import Results
+from experiments.results.records import MEASURED, METRICS, Record
 from experiments.tables import paper_value
 from utils.errors import UsageError
 from utils.run.read_results import ENVIRONMENT, SUMMARY, TIMING
 from utils.run.shapes import NUMBERS, TEXT, check_shape
 
-MISFIT = "is shorter or longer than what it belongs to"
-DIAGNOSTICS = {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in MEASURED}}
 TABLE = {
     "name": str,
     "title": str,
-    "place?": str,
-    "profile?": str,
+    "place": str,
+    "profile": str,
     "conditions": str,
     "notes": [str],
     "metrics": [str],
@@ -31,8 +28,8 @@ TABLE = {
     "columns": [str],
     "seeds": [int],
     "against": {"*": str},
-    "column_flags?": {"*": {"dataset?": TEXT}},
-    "absent?": [[str]],
+    "column_flags": {"*": {"dataset?": TEXT}},
+    "absent": [[str]],
     "unavailable": [[str]],
     "paper": {"*": {"*": {"*": str}}},
 }
@@ -40,20 +37,20 @@ RUN = SUMMARY | {
     "cells": [[str]],
     "environment": int,
     "timing": (TIMING, None),
-    "average_accuracy?": NUMBERS,
-    "accuracy?": [NUMBERS],
+    "average_accuracy": NUMBERS,
+    "accuracy": [NUMBERS],
     "task_steps?": [int],
     "loss?": [NUMBERS],
-    "diagnostics?": DIAGNOSTICS,
+    "diagnostics?": {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in MEASURED}},
 }
 RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RUN]}
 
 
 def read_stored(path: Path) -> list[Results]:
-    """The tables of a `results.json`, also of one from before a report could be made of it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        _check(content)
+        check_shape(content, RESULTS)
+        _check_values(content)
         runs = [_run(run, content["environments"]) for run in content["runs"]]
         return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
     except OSError as error:
@@ -63,6 +60,23 @@ def read_stored(path: Path) -> list[Results]:
             f"--from {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
             "written with --output DIR, unchanged"
         ) from None
+
+
+def _check_values(content: dict[str, Any]) -> None:
+    """ValueError with the reason if no report can be made of it."""
+    if not content["tables"]:
+        raise ValueError("tables is empty")
+    for i, table in enumerate(content["tables"]):
+        for name in ("rows", "columns", "seeds", "metrics"):
+            if not table[name]:
+                raise ValueError(f"tables[{i}].{name} is empty")
+        for metric in table["metrics"]:
+            if metric not in METRICS:
+                raise ValueError(f"tables[{i}].metrics: unknown metric {metric!r}")
+    environments = len(content["environments"])
+    for i, run in enumerate(content["runs"]):
+        if not 0 <= run["environment"] < environments:
+            raise ValueError(f"runs[{i}].environment is {run['environment']}, of {environments} from 0")
 
 
 def _run(run: dict[str, Any], environments: list[Any]) -> dict[str, Any]:
@@ -89,19 +103,19 @@ def _records(table: dict[str, Any], runs: list[Record]) -> dict[tuple[str, str, 
 def _expansion(table: dict[str, Any]) -> Expansion:
     """A grid with what tables are made of; it cannot be run any more."""
     absent: dict[str, dict[str, None]] = {row: {} for row in table["rows"]}
-    for row, column in table.get("absent", []):
+    for row, column in table["absent"]:
         absent.setdefault(row, {})[column] = None
     grid = Grid(
         name=table["name"],
         title=table["title"],
         flags={},
-        columns={column: table.get("column_flags", {}).get(column, {}) for column in table["columns"]},
+        columns={column: table["column_flags"].get(column, {}) for column in table["columns"]},
         rows={row: Row({}, dict(absent[row]), table["against"].get(row)) for row in table["rows"]},
         seeds=tuple(table["seeds"]),
         metrics=table["metrics"],
         lenient=True,
-        place=table.get("place", ""),
-        profile=table.get("profile", ""),
+        place=table["place"],
+        profile=table["profile"],
         conditions=table["conditions"],
         notes=table["notes"],
         paper={
@@ -110,37 +124,3 @@ def _expansion(table: dict[str, Any]) -> Expansion:
         },
     )
     return Expansion(grid, [], {(row, column): reason for row, column, reason in table["unavailable"]})
-
-
-def _check(content: Any) -> None:
-    """Raise ValueError, with the reason, if no report can be made of the content."""
-    check_shape(content, RESULTS)
-    reasons = [] if content["tables"] else ["tables is empty"]
-    for i, table in enumerate(content["tables"]):
-        reasons += [f"tables[{i}].{reason}" for reason in _wrong_in_table(table)]
-    for i, run in enumerate(content["runs"]):
-        reasons += [f"runs[{i}].{reason}" for reason in _wrong_in_run(run, len(content["environments"]))]
-    if reasons:
-        raise ValueError(reasons[0])
-
-
-def _wrong_in_table(table: dict[str, Any]) -> list[str]:
-    empty = [f"{name} is empty" for name in ("rows", "columns", "seeds", "metrics") if not table[name]]
-    unknown = [f"metrics: unknown metric {metric!r}" for metric in table["metrics"] if metric not in METRICS]
-    lengths = {"absent": 2, "unavailable": 3}
-    long = [name for name, length in lengths.items() if any(len(place) != length for place in table.get(name, []))]
-    return [*empty, *unknown, *(f"{name} {MISFIT}" for name in long)]
-
-
-def _wrong_in_run(run: dict[str, Any], environments: int) -> list[str]:
-    steps, loss, matrix = run.get("task_steps", []), run.get("loss", []), run.get("accuracy", [])
-    measured = run.get("diagnostics", {})
-    fits = {
-        "cells": all(len(cell) == 3 for cell in run["cells"]),
-        "loss": len(loss) in (0, len(steps)),
-        "accuracy": all(len(row) <= len(matrix) for row in matrix),
-        "diagnostics": len({len(measured[name]) for name in ("at", "task", *MEASURED) if name in measured}) <= 1,
-    }
-    number = run["environment"]
-    unknown = [] if 0 <= number < environments else [f"environment is {number}, of {environments} from 0"]
-    return unknown + [f"{name} {MISFIT}" for name, right in fits.items() if not right]

@@ -1,7 +1,7 @@
 """Run the cells of a grid on this machine, a few at a time; others may work on the same directory.
 
 A cell is done if and only if its run directory holds a summary, and no damaged file. So the same command goes on
-after whatever happened: it claims one unfinished cell after the other (`claims.py`), and each run goes on from its
+after whatever happened: it claims one unfinished cell after the other (`leases.py`), and each run goes on from its
 checkpoint.
 """
 
@@ -11,13 +11,11 @@ import contextlib
 import math
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -33,18 +31,16 @@ from experiments.running.cell_files import (
     reason_in,
     write_failure,
 )
-from experiments.running.claims import STALE_SECONDS, Lease, claim, held, remove_leases
-from utils.cli.registry import ROOT
+from experiments.running.leases import STALE_SECONDS, Lease, claim, held, remove_leases
+from experiments.running.processes import run_cell, start_fork_server, threads_per_process
 from utils.resume.files import is_locked, results_flag
-from utils.resume.signals import StopSignals, blocked_signals
+from utils.resume.signals import StopSignals
 from utils.status import say
 
 ATTEMPTS = 3  # at a run whose process is killed from outside, by a system that is out of memory, say
 LOOK_SECONDS = 0.5  # between looks at signals
 OTHERS_SECONDS = 5.0  # between looks at cells that other processes have
 STOPPED_BY_SIGNAL = 128
-PRELOADED = ["experiments.running.cell_process", "experiments.running.probe"]
-SLOW_IMPORTS = {"seq-digits": "sklearn.datasets"}  # of datasets, longer than a small run takes
 
 
 @dataclass
@@ -199,8 +195,6 @@ class Engine:
         return True
 
     def _start(self, cell: Cell, lease: Lease, slot: Slot) -> None:
-        from experiments.running.cell_process import run_cell
-
         forget_failure(cell.path)
         log = log_file(cell.path)
         log_start = log.stat().st_size if log.exists() else 0
@@ -259,49 +253,3 @@ class Engine:
 
     def _tell(self, cell: Cell, what: str) -> None:
         say(f"[{len(self.outcome.done) + len(self.outcome.failed)}/{self.total}] {cell.name}: {what}")
-
-
-def threads_per_process(processes: int) -> int:
-    """Share the cores, unless OMP_NUM_THREADS says how many threads a process gets."""
-    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
-        return int(os.environ["OMP_NUM_THREADS"])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    granted = os.environ.get("SLURM_CPUS_ON_NODE", "")  # not every cluster binds a job to what it may use
-    return max(1, min(cores, int(granted) if granted.isdigit() else cores) // processes)
-
-
-def available_devices() -> list[str]:
-    """Every GPU, else what a single run would choose."""
-    import torch
-
-    from utils.conf import get_device
-
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [str(get_device())]
-
-
-def start_fork_server(threads: int, cells: Iterable[Cell]) -> None:
-    """A process that has torch loaded, and forks one process per cell in milliseconds."""
-    slow = {SLOW_IMPORTS[cell.args.dataset] for cell in cells if cell.args.dataset in SLOW_IMPORTS}
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED, *sorted(slow)])
-    # Libraries read the number of threads when they are loaded. And the server does not get our search path before it
-    # loads (Python 3.11): started in another folder it would not find our modules, and say nothing.
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # A scheduler signals every process of a job, and these two must live on for the cells to be able to save. The
-    # start of the first ends with signals accepted, hence the second block.
-    for server in (multiprocessing.resource_tracker, multiprocessing.forkserver):
-        with _environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=path), blocked_signals():
-            server.ensure_running()
-
-
-@contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -79,10 +79,6 @@ class Estimates:
                 seconds, sizes = (fmean(probe[name] for probe in found) for name in ("seconds", "bytes"))
                 self._by_kind[kind] = Estimate(seconds, sizes, "a probe")
 
-    def assume(self, cell: Cell, seconds: float) -> None:
-        """Of a run that is under way, unless its kind is known better."""
-        self._by_kind.setdefault(kind_of(cell.args), Estimate(seconds, 0, "a run under way"))
-
     def probe(self, cells: Iterable[Cell], threads: int, device: str, tell: Callable[[str], None]) -> None:
         """Measure every kind of run that is not known yet; what was measured is kept for the next time."""
         for cell in cells:

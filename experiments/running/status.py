@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.report.markdown import table
 from experiments.results.records import inspect_run
 from experiments.running.cell_files import cell_directory, log_file, read_failure
-from experiments.running.claims import STALE_SECONDS, held
 from experiments.running.estimates import Estimates
+from experiments.running.leases import STALE_SECONDS, held
 from experiments.running.slurm.queue import Task, last_words, tasks_of
 from utils.errors import UserError
 from utils.run.timing import duration
@@ -97,11 +97,8 @@ def _current_task(metrics: Path) -> int:
 
 
 def status(expansions: Sequence[Expansion]) -> str:
-    return describe(expansions, *statuses(expansions))
-
-
-def describe(expansions: Sequence[Expansion], by_path: Mapping[Path, CellStatus], note: str) -> str:
     """A line per table, the runs that are running and those that failed, and when all will be done."""
+    by_path, note = statuses(expansions)
     found = list(by_path.values())
     states = [state for state in STATES if state != QUEUED or any(s.state == QUEUED for s in found)]
     rows = []
@@ -122,7 +119,8 @@ def _remaining(found: Sequence[CellStatus]) -> str:
     left = [s for s in found if s.state in UNFINISHED]
     if not left:
         return "Nothing is left to run." if all(s.state == DONE for s in found) else "Only failed runs are left."
-    estimates = _estimates(found, left)
+    estimates = Estimates([s.cell for s in found if s.state == DONE])
+    estimates.recall_probes([s.cell for s in left])
     known = [(s, estimate) for s in left if (estimate := estimates.of(s.cell)) is not None]
     work = sum((1 - s.progress) * estimate.seconds for s, estimate in known)
     n = len(running)
@@ -132,28 +130,3 @@ def _remaining(found: Sequence[CellStatus]) -> str:
     if len(known) < len(left):
         parts.append(f"{len(left) - len(known)} runs of unknown length (`plan` measures them)")
     return f"{'Left' if n else 'Nothing is running; left'}: {', and '.join(parts)}."
-
-
-def _estimates(found: Sequence[CellStatus], left: Sequence[CellStatus]) -> Estimates:
-    """From finished runs; of other kinds from what `plan` has measured, and else from how far a run is."""
-    estimates = Estimates([s.cell for s in found if s.state == DONE])
-    estimates.recall_probes([s.cell for s in left])
-    for s in left:
-        seconds = _projected(s) if s.state == RUNNING else None
-        if seconds is not None:
-            estimates.assume(s.cell, seconds)
-    return estimates
-
-
-def _projected(s: CellStatus) -> float | None:
-    """Seconds of all of a run by those until its last line; its task counts half. None in the first task, and for a
-    run that was stopped in between. Times of files are compared with each other, whatever this machine's clock says.
-    """
-    if not s.progress:
-        return None
-    try:
-        locked, begun, last = ((s.cell.path / name).stat().st_mtime for name in ("run.lock", "config.yaml", LOG))
-    except OSError:
-        return None
-    # A run locks its directory whenever it goes on, and writes its config once, just after it has locked it first.
-    return (last - begun) / (s.progress + 0.5 / _n_tasks(s.cell)) if locked <= begun else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,10 +12,10 @@ import pytest
 from experiment_helpers import DIGITS, call, expanded, finish, write_grid
 from helpers import ROOT
 
-from experiments.results.collect import read_results
-from experiments.running.cell_files import cell_directory, cells_root, write_failure
-from experiments.running.claims import claim
+from experiments.results.collection import read_results
+from experiments.running.cell_files import cell_directory, cells_root
 from experiments.running.estimates import Estimates, kind_of
+from experiments.running.leases import claim
 from utils.cli.parse import parse_args
 from utils.errors import UserError
 from utils.run.directory import RunDirectory
@@ -84,14 +83,12 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     printed = capsys.readouterr().out
     assert printed.startswith("## Mine") and "| ER  | 50.00 ± 0.00 (2) |" in printed and "### FAIA" not in printed
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "results.json"]
-    assert call("status", *where, "--watch") == 0  # all is done, so there is nothing to watch
+    assert call("status", *where) == 0
     assert "Nothing is left to run." in capsys.readouterr().out
     assert call("plan", *where, "--seeds", "3", "--no_probe") == 0
     assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
     assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
-    assert call("status", "--base_path", tmp_path / "data") == 0  # of the last `run`
-    assert "| grid | 2 " in capsys.readouterr().out
 
 
 def test_all_tables_can_be_narrowed_down(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -100,40 +97,6 @@ def test_all_tables_can_be_narrowed_down(tmp_path: Path, capsys: pytest.CaptureF
     output = capsys.readouterr()
     tables = re.findall(r"^\| (\w+) +\| +\d", output.out, re.M)
     assert "faia" in tables and "tasks" not in tables and len(set(tables)) == len(tables) and not output.err
-
-
-def test_status_before_anything_was_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert call("status", "--base_path", tmp_path) == 2
-    assert f"nothing was run below {tmp_path / 'results'} yet" in capsys.readouterr().err
-    last = tmp_path / "results" / ".cells" / "last.json"
-    last.parent.mkdir(parents=True)
-    for damaged in ("[]", '{"tables": 1}', "{"):
-        last.write_text(damaged)
-        assert call("status", "--base_path", tmp_path) == 2
-        assert capsys.readouterr().err.startswith("error: nothing was run below ")
-
-
-def test_what_status_is_given_wins_over_the_last_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    choice = {
-        "tables": ["faia"],
-        "profile": "smoke",
-        "grid": None,
-        "rows": ["ER", "SGD"],
-        "columns": None,
-        "seeds": [1],
-    }
-    last = tmp_path / "results" / ".cells" / "last.json"
-    last.parent.mkdir(parents=True)
-    last.write_text(json.dumps(choice))
-    place = ["--base_path", tmp_path]
-    counts = []
-    for given in ([], ["--rows", "ER"], ["--rows", "ER", "--seeds", "3"], ["--profile", "paper"]):
-        assert call("status", *place, *given) == 0
-        output = capsys.readouterr().out
-        assert ("Profile paper" if "paper" in given else "Profile smoke") in output
-        counts.append(int(re.findall(r"^\| faia .*\| (\d+) +\|$", output, re.M)[0]))
-    of_all, of_er, of_three_seeds, _ = counts
-    assert of_all > of_er and of_three_seeds == 3 * of_er
 
 
 def test_the_time_left_is_unknown_until_something_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -147,16 +110,6 @@ def test_the_time_left_is_unknown_until_something_is_measured(tmp_path: Path, ca
     assert last_line() == "Nothing is running; left: 4 runs of unknown length (`plan` measures them)."
     running, waiting = expansion.cells[0], expansion.cells[2]
     assert claim(cell_directory(running.path)) is not None
-    assert last_line() == "Left: 4 runs of unknown length (`plan` measures them)."
-    # It is in its third task of five, for which it took 50 s: that makes 100 s, of which 60 % are left.
-    running.path.mkdir(parents=True)
-    for name, moment in {"run.lock": 1000, "config.yaml": 1000, "metrics.jsonl": 1050}.items():
-        (running.path / name).write_text('{"event":"train","task":3}\n')
-        os.utime(running.path / name, (moment, moment))
-    assert (
-        last_line() == "Left: about 2 min 40 s with 1 at a time, and 2 runs of unknown length (`plan` measures them)."
-    )
-    os.utime(running.path / "run.lock", (1020, 1020))  # it was stopped in between, nobody knows for how long
     assert last_line() == "Left: 4 runs of unknown length (`plan` measures them)."
     known = Estimates([])
     probes = {f"{known.machine['cpu']}, {known.machine['gpu']}, cpu, 1 threads, {kind_of(waiting.args)}": {}}
@@ -220,15 +173,6 @@ def test_a_log_that_makes_no_curves_hinders_no_report(tmp_path: Path, capsys: py
     (results,) = read_results([expansion], curves=True)
     assert list(results.records) == [("ER", "", 1)]
     assert re.fullmatch(r"warning: \S+/metrics.jsonl is damaged .+ then run it again\n", capsys.readouterr().err)
-
-
-def test_watching_ends_when_only_failed_runs_are_left(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    done, failed = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}}, seeds=2).cells
-    finish(done, 90, (40, 60))
-    write_failure(failed.path, "no data")
-    where = ["--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data"]
-    assert call("status", *where, "--watch") == 1  # as `run`
-    assert "Only failed runs are left." in capsys.readouterr().out
 
 
 def test_the_remedy_names_the_place_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -17,8 +17,9 @@ from helpers import ROOT
 from experiments.cells import Cell
 from experiments.results.records import read_summary
 from experiments.running.cell_files import cell_directory, log_file, read_failure, write_failure
-from experiments.running.claims import Lease
-from experiments.running.engine import Engine, threads_per_process
+from experiments.running.engine import Engine
+from experiments.running.leases import Lease
+from experiments.running.processes import threads_per_process
 from utils.resume.files import RunLock, is_locked
 
 LONG = {
@@ -200,13 +201,13 @@ def test_the_fork_server_has_torch_loaded_wherever_the_command_is_given_and_outl
 import os, signal, sys
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP}
-sender.send(('experiments.running.cell_process' in sys.modules, os.environ['OMP_NUM_THREADS'], mask == blocked))
+sender.send(('experiments.running.processes' in sys.modules, os.environ['OMP_NUM_THREADS'], mask == blocked))
 """
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import multiprocessing
-from experiments.running.engine import start_fork_server
+from experiments.running.processes import start_fork_server
 if __name__ == "__main__":
     start_fork_server(3, [])
     context = multiprocessing.get_context("forkserver")

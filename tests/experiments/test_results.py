@@ -14,12 +14,12 @@ from experiment_helpers import DIGITS, expanded, finish
 from experiments.cells import Expansion
 from experiments.grid import PaperValue
 from experiments.report.markdown import markdown
-from experiments.results.collect import Results, read_results, write_results
+from experiments.results.collection import Results, read_results, write_results
 from experiments.results.records import METRICS
 from experiments.running import estimates as estimates_module
 from experiments.running.cell_files import cell_directory, log_file, reason_in, write_failure
-from experiments.running.claims import claim
 from experiments.running.estimates import Estimate, Estimates, kind_of
+from experiments.running.leases import claim
 from experiments.running.plan import plan
 from experiments.running.status import status, status_of
 from utils.run.environment import environment

@@ -16,10 +16,11 @@ import pytest
 from experiment_helpers import DIGITS, assert_same_results, attempts, begun, call, expanded, wait_for, write_grid
 from slurm_node import slurm_node, why_not
 
-import reproduce
+from experiments import cli
 from experiments.cells import Cell
 from experiments.running.cell_files import cell_directory, log_file, read_failure, write_failure
-from experiments.running.engine import Engine, threads_per_process
+from experiments.running.engine import Engine
+from experiments.running.processes import threads_per_process
 from experiments.running.slurm import queue as slurm_queue
 from experiments.running.slurm.engine import _is_to_go_on
 from experiments.running.slurm.queue import last_words, submissions_folder, tasks_of, write_record
@@ -173,12 +174,12 @@ def test_wrong_flags_are_refused_in_one_line(
     [("90", 90), ("5:00", 5), ("4:00:00", 240), ("4:00:01", 241), ("1-12", 2160), ("1-12:30", 2190), ("0-0:10:5", 11)],
 )
 def test_time_is_given_as_to_sbatch(text: str, minutes: int) -> None:
-    assert reproduce.parser().parse_args(["run", "--time", text]).time == minutes
+    assert cli.parser().parse_args(["run", "--time", text]).time == minutes
 
 
 def test_what_sbatch_is_told() -> None:
     flags = ["--partition", "gpu", "--sbatch", "cpus-per-task=4", "mem=16G", "exclusive"]
-    args = reproduce.parser().parse_args(["run", *SLURM, *flags])
+    args = cli.parser().parse_args(["run", *SLURM, *flags])
     told = parameters(args, n_tasks=7)
     assert (told["partition"], told["time"], told["array_parallelism"]) == ("gpu", 30, 7)
     more = {"requeue": True, "cpus-per-task": "4", "mem": "16G", "exclusive": True}
@@ -265,7 +266,7 @@ def test_what_failed_is_submitted_again_and_no_more_tasks_than_an_array_may_have
     )
     assert call("run", *place(tmp_path), *SLURM) == 0
     printed = capsys.readouterr().out
-    assert "5 runs in 2 tasks." in printed and f"reproduce.py status --base_path={tmp_path / 'data'}" in printed
+    assert "5 runs in 2 tasks." in printed
     batch = (folder / "batch").read_text()
     assert "#SBATCH --array=0-1%2" in batch and "#SBATCH --requeue" in batch and "#SBATCH --signal=USR2@120" in batch
     names = [tasks_of(cells)[cell.path].name for cell in cells]

@@ -11,8 +11,8 @@ from experiment_helpers import DIGITS, expanded, write_grid
 from helpers import ROOT
 from wandb_helpers import keep_offline, read_sessions
 
+from experiments.cells import with_wandb_labels
 from experiments.results.records import METRICS, read_record
-from experiments.running.wandb_labels import labelled
 from experiments.tables import load_table
 from utils.cli.parse import parse_args
 
@@ -32,31 +32,31 @@ def labels(argv: tuple[str, ...]) -> tuple[str, list[str]]:
 def test_a_shared_run_has_the_tags_of_all_cells_that_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "demo")
     expansion = expanded(tmp_path, **GRID)
-    by_name = {cell.name: cell for cell in labelled([expansion])}
+    by_name = {cell.name: cell for cell in with_wandb_labels([expansion])}
     assert labels(by_name["ER, D, 60, seed 0"].argv) == ("grid seq-digits", ["grid", "ER", "D, 60", "D", "60"])
     for column in ("D, 50", "D, 60"):
         group, tags = labels(by_name[f"SGD, {column}, seed 0"].argv)
         assert (group, tags) == ("grid seq-digits", ["grid", "SGD", "D, 50", "D", "50", "D, 60", "60"])
-    assert [cell.path for cell in labelled([expansion])] == [cell.path for cell in expansion.cells]
+    assert [cell.path for cell in with_wandb_labels([expansion])] == [cell.path for cell in expansion.cells]
 
 
 def test_what_a_grid_says_itself_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "demo")
     own = {"wandb_group": "mine", "wandb_tags": ["first", "x" * 70]}
-    (cell,) = labelled([expanded(tmp_path, flags=DIGITS | own, rows={"ER": {"model": "er"}})])
+    (cell,) = with_wandb_labels([expanded(tmp_path, flags=DIGITS | own, rows={"ER": {"model": "er"}})])
     assert labels(cell.argv) == ("mine", ["first", "x" * 64, "grid", "ER"])
 
 
 def test_a_name_like_a_flag_is_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "demo")
-    (cell,) = labelled([expanded(tmp_path, flags=DIGITS, rows={"--list": {"model": "er"}})])
+    (cell,) = with_wandb_labels([expanded(tmp_path, flags=DIGITS, rows={"--list": {"model": "er"}})])
     assert parse_args(list(cell.argv)).wandb_tags == ["grid", " --list"]
 
 
 def test_without_wandb_command_lines_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     expansion = expanded(tmp_path, **GRID)
-    assert labelled([expansion]) == expansion.cells
+    assert with_wandb_labels([expansion]) == expansion.cells
 
 
 def test_a_table_knows_its_profile() -> None:

@@ -23,9 +23,10 @@ from typing import Any
 
 from experiments.cells import Cell, distinct_runs, parsed_cell
 from experiments.running.cell_files import failure_time, forget_failure, read_failure
-from experiments.running.claims import STALE_SECONDS
-from experiments.running.engine import Engine, available_devices
+from experiments.running.engine import Engine
+from experiments.running.leases import STALE_SECONDS
 from experiments.running.plan import unfinished
+from experiments.running.processes import available_devices
 from experiments.running.slurm.queue import Task, ask, one_line, require, submissions_folder, tasks_of, write_record
 from experiments.running.slurm.sbatch import parameters
 from utils.errors import UserError

@@ -14,8 +14,8 @@ from typing import IO
 import pytest
 from helpers import ROOT
 
-from experiments.running import claims
-from experiments.running.claims import Lease, age, claim, held, remove_leases
+from experiments.running import leases
+from experiments.running.leases import Lease, age, claim, held, remove_leases
 from utils.errors import UserError
 
 ELSEWHERE = "1 another-machine pid:[1] 0123456789abcdef"
@@ -24,7 +24,7 @@ ELSEWHERE = "1 another-machine pid:[1] 0123456789abcdef"
 RACER = """
 import sys
 from pathlib import Path
-from experiments.running.claims import claim
+from experiments.running.leases import claim
 root, name, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 Path(root / f"ready-{name}").touch()
 while not (root / "go").exists():
@@ -95,14 +95,14 @@ def test_one_who_saw_the_stale_lease_but_was_slow_gets_nothing(tmp_path: Path, m
     """Between its look and its act another process takes the cell over and begins to work."""
     touched(tmp_path / "cell", seconds_ago=1000)
     quick: list[Lease] = []
-    create = claims._create
+    create = leases._create
 
     def slow_create(path: Path) -> Lease | None:
-        monkeypatch.setattr(claims, "_create", create)
+        monkeypatch.setattr(leases, "_create", create)
         quick.append(taken(tmp_path / "cell"))
         return create(path)
 
-    monkeypatch.setattr(claims, "_create", slow_create)
+    monkeypatch.setattr(leases, "_create", slow_create)
     assert claim(tmp_path / "cell", stale_seconds=60) is None
     assert quick[0].beat()
 
@@ -122,7 +122,7 @@ def test_the_time_of_the_machine_does_not_matter(tmp_path: Path, monkeypatch: py
 
 
 def test_a_holder_that_died_on_this_machine_is_known_at_once(tmp_path: Path) -> None:
-    imports = "import sys; from pathlib import Path; from experiments.running.claims import claim"
+    imports = "import sys; from pathlib import Path; from experiments.running.leases import claim"
     code = f"{imports}; claim(Path(sys.argv[1]), 9999)"
     subprocess.run([sys.executable, "-c", code, tmp_path / "cell"], cwd=ROOT, check=True)
     assert taken(tmp_path / "cell", stale_seconds=9999).path.name == "lease.1"
@@ -177,7 +177,7 @@ def test_who_may_not_write_goes_by_the_clock_of_the_machine(
     def refused(path: Path, missing_ok: bool = False) -> None:
         raise OSError(number, "no")
 
-    monkeypatch.setattr(claims, "open", refusing, raising=False)
+    monkeypatch.setattr(leases, "open", refusing, raising=False)
     monkeypatch.setattr(Path, "unlink", refused)
     assert held(tmp_path / "cell", stale_seconds=60)
     os.utime(path, (0, 0))

@@ -1,0 +1,221 @@
+"""The command line of reproduce.py: what to run, running it, how far it is, what came out.
+
+python reproduce.py list
+python reproduce.py plan faia --profile smoke
+python reproduce.py run faia --profile smoke --jobs 2
+python reproduce.py status faia --profile smoke
+python reproduce.py table faia --profile smoke
+python reproduce.py report all --profile smoke --output DIR
+python reproduce.py run --grid FILE.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from argparse import Namespace
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.cells import Expansion, conditions, expand, with_wandb_labels
+from experiments.grid import Grid, parse_seeds, read_grid, selection
+from experiments.running.slurm.sbatch import add_flags, check_flags
+from experiments.tables import entry, load_table, profile_names, table_names
+from utils.args import ArgumentParser, number
+from utils.cli.console import one_line_failures, open_standard_streams
+from utils.errors import UsageError
+from utils.status import say
+
+PLACES = ("base_path", "results_path")
+CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
+
+
+def parser() -> ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    top = ArgumentParser(prog="reproduce.py", description=__doc__, formatter_class=formatter)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")  # `main` says which there are if it is missing
+    commands.add_parser("list", help="the tables, and what they consist of")
+    plan = commands.add_parser("plan", help="number of runs, what is done, time and disk of the rest")
+    run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
+    status = commands.add_parser("status", help="what is done, running, failed and waiting")
+    table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
+    report = commands.add_parser("report", help="a page for browsers, Markdown, LaTeX and figures of all results")
+    for command in (plan, run, status, table, report):
+        _selection(command)
+    for command in (plan, run):
+        jobs = "runs at a time on each device (default: 1); with --engine slurm jobs at a time (default: all)"
+        command.add_argument("--jobs", type=number(int, 1), help=jobs)
+        command.add_argument(
+            "--devices", metavar="LIST", help="cpu, or cuda:0,cuda:1 (default: all GPUs, else the CPU)"
+        )
+    add_flags(run)
+    run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
+    run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
+    plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
+    table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
+    table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
+    report.add_argument("--output", type=Path, metavar="DIR", required=True, help="write the report there")
+    report.add_argument("--from", dest="stored", type=Path, metavar="FILE", help="a results.json instead of runs")
+    return top
+
+
+def _selection(command: ArgumentParser) -> None:
+    """What to work on, and where it is."""
+    add = command.add_argument
+    add("tables", nargs="*", metavar="TABLE", help="names from `list`, or all")
+    add("--profile", choices=profile_names(), help="scale: paper (GPUs), small (hours of CPU) or smoke (minutes)")
+    add("--grid", type=Path, metavar="FILE", help="a grid of one's own instead of tables")
+    add("--rows", nargs="+", metavar="ROW", help="only these rows")
+    add("--columns", nargs="+", metavar="COLUMN", help="only columns with this name or part of it, such as S-CIFAR100")
+    add("--seeds", type=_seeds, help="number of seeds, or a list such as 0,3,5, instead of the profile's or grid's")
+    add("--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
+    add("--results_path", metavar="DIR", help="where run directories go, relative to --base_path")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {text}: give a number of seeds, or a list such as 0,3,5") from None
+    return parse_seeds(numbers if "," in text else numbers[0])
+
+
+def selected(args: Namespace) -> list[Expansion]:
+    """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
+    flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
+    chosen = selection(grids(args), args.rows, args.columns)
+    return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
+
+
+def _given(args: Namespace, names: Iterable[str]) -> list[str]:
+    return [f"--{name}={value}" for name in names if (value := getattr(args, name, None))]
+
+
+def grids(args: Namespace) -> list[Grid]:
+    if bool(args.tables) == bool(args.grid):
+        raise UsageError("give tables (`python reproduce.py list` shows them), or a grid of your own by --grid")
+    if args.grid:
+        if args.profile:
+            raise UsageError("--profile is for tables; a grid says its scale itself")
+        return [read_grid(args.grid)]
+    if not args.profile:
+        raise UsageError(f"--profile is missing: one of {', '.join(profile_names())}")
+    names = [name for given in args.tables for name in (table_names() if given == "all" else [given])]
+    return [load_table(name, args.profile) for name in dict.fromkeys(names)]
+
+
+def _devices(given: str | None) -> list[str]:
+    from experiments.running.processes import available_devices
+    from utils.conf import get_device
+
+    if given is None:
+        return available_devices()
+    return [str(get_device(name, flag="--devices")) for name in given.split(",")]
+
+
+def show_list(args: Namespace) -> int:
+    for name in table_names():
+        shown = entry(name)
+        print(f"{name:16}{shown.place:10}{shown.title}\n{'':26}{len(shown.rows)} rows × {' | '.join(shown.columns)}")
+    print(f"\nprofiles: {', '.join(profile_names())}")
+    return 0
+
+
+def show_plan(args: Namespace) -> int:
+    from experiments.running.estimates import Estimates
+    from experiments.running.plan import plan, unfinished
+    from experiments.running.processes import start_fork_server, threads_per_process
+
+    expansions, devices = selected(args), _devices(args.devices)
+    cells = [cell for expansion in expansions for cell in expansion.cells]
+    at_a_time = (args.jobs or 1) * len(devices)
+    estimates = Estimates(cells, devices[0])
+    if not args.no_probe:
+        threads = threads_per_process(at_a_time)
+        start_fork_server(threads, cells)
+        estimates.probe(unfinished(cells), threads, devices[0], lambda line: print(line, file=sys.stderr))
+    print(plan(expansions, estimates, at_a_time))
+    return 0
+
+
+def run(args: Namespace) -> int:
+    from experiments.running.cell_files import log_file
+    from experiments.running.engine import Engine
+    from experiments.running.slurm.engine import require_slurm, submit
+
+    check_flags(args)
+    if args.engine == "slurm":
+        require_slurm()
+    expansions, devices = selected(args), _devices(args.devices)
+    for line in conditions(expansions):
+        say(line)
+    cells = with_wandb_labels(expansions)
+    if args.engine == "slurm":
+        submit(cells, args)
+        return 0
+    outcome = Engine(cells, devices, args.jobs or 1).run()
+    for cell, reason in outcome.failed.values():
+        say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
+    if outcome.stopped:
+        say("Stopped. The same command goes on.")
+    elif outcome.failed:
+        say(f"{len(outcome.failed)} runs failed. The same command tries them again.")
+    return outcome.exit_code
+
+
+def show_status(args: Namespace) -> int:
+    from experiments.running.status import status
+
+    print(status(selected(args)))
+    return 0
+
+
+def show_table(args: Namespace) -> int:
+    from experiments.grid import parse_metrics
+    from experiments.report.markdown import markdown
+    from experiments.results.collection import read_results, write_results
+
+    expansions = selected(args)
+    if args.metrics:
+        metrics = parse_metrics(args.metrics)
+        expansions = [replace(e, grid=replace(e.grid, metrics=metrics)) for e in expansions]
+    results = read_results(expansions)
+    print("\n\n".join(map(markdown, results)))
+    if args.output:
+        write_results(results, args.output)
+    return 0
+
+
+def make_report(args: Namespace) -> int:
+    from experiments.report.write import write_report
+    from experiments.results.collection import read_results
+    from experiments.results.stored import read_stored
+
+    if args.stored and any(getattr(args, name) for name in CHOICE):
+        raise UsageError("--from is about all that is in the file; leave out tables and what narrows them down")
+    write_report(read_stored(args.stored) if args.stored else read_results(selected(args), curves=True), args.output)
+    print(f"{args.output / 'index.html'}")
+    return 0
+
+
+COMMANDS = {
+    "list": show_list,
+    "plan": show_plan,
+    "run": run,
+    "status": show_status,
+    "table": show_table,
+    "report": make_report,
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 128 + n stopped by signal n."""
+    open_standard_streams()
+    logging.basicConfig(level=logging.ERROR)  # warnings about a run are in its log
+    with one_line_failures():
+        args = parser().parse_args(argv)
+        if args.command is None:
+            raise UsageError(f"a command is missing: one of {', '.join(COMMANDS)}; --help says what they do")
+        sys.exit(COMMANDS[args.command](args))
