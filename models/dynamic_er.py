@@ -34,6 +34,7 @@ class DynamicEr(ReplayModel):
     """
 
     NAME = "dynamic_er"
+    NEEDS_IMAGES = "it adds a feature extractor with every task"
     COMPATIBILITY = ["class-il", "task-il"]
 
     net: ExpandableNet

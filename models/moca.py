@@ -14,6 +14,7 @@ from models.utils.replay import ReplayModel, add_replay_args
 from utils.args import ArgumentParser, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
 from utils.batch_norm import bn_track_stats
+from utils.errors import UsageError
 
 
 class Moca(ReplayModel):
@@ -72,6 +73,11 @@ class Moca(ReplayModel):
         eps = 0.0 if args.moca_raw_norm else EPS
         backbone.classifier = CosineHead(backbone.classifier, eps)  # before the optimizer is made
         super().__init__(backbone, loss, args, transform, dataset)
+        if args.moca_variant == "wap" and all(n.startswith("classifier.") for n in self.net.state_dict()):
+            raise UsageError(
+                f"--moca_variant wap perturbs features by moving the network, and --backbone {args.backbone} has none "
+                "to move; use --moca_variant gaussian"
+            )
         if not args.task_free:
             require_own_classes(self)
 

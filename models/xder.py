@@ -42,6 +42,7 @@ class XDer(ReplayModel):
     """
 
     NAME = "xder"
+    NEEDS_IMAGES = "its contrastive loss compares augmented views of an image"
     COMPATIBILITY = ["class-il", "task-il"]
 
     @staticmethod
