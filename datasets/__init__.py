@@ -125,7 +125,7 @@ def _with_fields(cls: Any, fields: dict[str, Any]) -> Any:
 def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], file: str) -> type[ContinualDataset]:
     """A class written for Mammoth, made fit for the training loop; there every key of the YAML is an attribute, too."""
     from datasets.utils.foreign.own_loaders import OwnLoaders
-    from datasets.utils.yaml_transforms import compose
+    from datasets.utils.foreign.yaml_transforms import compose
 
     attributes = flags | fields
     for key in attributes.keys() & set(TRANSFORMS):

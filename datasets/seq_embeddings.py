@@ -78,7 +78,7 @@ class SequentialEmbeddings(ContinualDataset):
     @property
     def image_dtype(self) -> torch.dtype:  # type: ignore[override]
         """That of the file: the buffer holds vectors as they come."""
-        return self._splits.train.data.dtype
+        return self.splits.train.data.dtype
 
     def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
         content = self._content
@@ -87,7 +87,7 @@ class SequentialEmbeddings(ContinualDataset):
     def load_class_names(self) -> list[str]:
         return self._content.class_names
 
-    def _read(self, train: bool) -> ImageSet:
+    def read_split(self, train: bool) -> ImageSet:
         vectors, labels = self.load_split(train)
         return VectorSet(torch.from_numpy(vectors.copy()), torch.from_numpy(labels.copy()))
 
@@ -97,7 +97,7 @@ class SequentialEmbeddings(ContinualDataset):
     def _standardise(self) -> Standardise:
         """Also of a joint run, which then sees the numbers that a sequence of tasks sees."""
         first, last = self.eval_offsets(0)
-        train = self._splits.train
+        train = self.splits.train
         return Standardise.of(train.data[(train.targets >= first) & (train.targets < last)].as_subclass(torch.Tensor))
 
     def get_batch_transform(self, augment: bool, stream: str = "replay_augment") -> Any:

@@ -7,11 +7,17 @@ import hashlib
 import torch
 
 
+def new_generator(seed: int, purpose: str) -> torch.Generator:
+    """The generator of a purpose as it is when a run begins: for what must come out the same whenever it is drawn."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
 class RandomStreams:
     """Named CPU generators derived from one seed: `streams['shuffle']`, `streams['augment']`, …
 
-    Everything random of ours is drawn on the host: the stream is then the same on every device, the state is
-    a few kilobytes in a checkpoint, and a GPU is never waited for.
+    All random numbers are drawn on the host: the stream is then the same on every device, its state is a few kilobytes
+    in a checkpoint, and a GPU is never waited for.
     """
 
     def __init__(self, seed: int):
@@ -20,8 +26,7 @@ class RandomStreams:
 
     def __getitem__(self, name: str) -> torch.Generator:
         if name not in self._generators:
-            digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
-            self._generators[name] = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+            self._generators[name] = new_generator(self.seed, name)
         return self._generators[name]
 
     def state_dict(self) -> dict[str, torch.Tensor]:

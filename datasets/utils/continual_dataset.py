@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from datasets.transforms.denormalization import DeNormalize
+from datasets.utils.foreign.interface import MammothDataset
 from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
-from datasets.utils.held_out import draw_held_out
 from datasets.utils.image_set import ImageSet
-from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
+from datasets.utils.label_noise import UNLABELLED, labelled, some_unlabelled
 from datasets.utils.loader import TaskLoader
+from datasets.utils.splits import Splits, checked_images, make_splits
 from utils.augmentations import BatchTransform
-from utils.errors import UsageError, UserError
-from utils.evaluate import evaluate
-from utils.loggers import mean_accuracy_line
-from utils.prompt_templates import templates
+from utils.errors import UsageError
 from utils.random_streams import RandomStreams
-from utils.status import say
-
-if TYPE_CHECKING:
-    from torchvision import transforms
 
 # Mammoth's place for what a dataset file needs.
 __all__ = ["ContinualDataset", "MammothDatasetWrapper", "fix_class_names_order", "store_masked_loaders"]
@@ -36,20 +29,10 @@ EVALUATION_BATCH = 256  # at least: without gradients there is memory for it, an
 SHARED_CLASSES = ("domain-il", "general-continual")  # settings in which tasks differ in something else
 
 
-class _Splits(NamedTuple):
-    """All images, on the host. Only the current task's images and the test sets go to the device."""
-
-    train: ImageSet
-    evaluation: ImageSet  # the test set, or what `--validation` holds out of the training set
-    test: ImageSet
-    true_labels: torch.Tensor | None  # of the training images, if `--noise_rate` has changed some
-
-
-class ContinualDataset:
+class ContinualDataset(MammothDataset):
     """Base of all datasets. A subclass declares the attributes below, gives defaults, and implements `load_split`.
 
-    Or, if it was written for Mammoth, `get_data_loaders`; `datasets.utils.foreign.own_loaders` then stands in for what
-    is made of `load_split` here.
+    One that was written for Mammoth implements `get_data_loaders` instead: see `datasets.utils.foreign.own_loaders`.
 
     Labels are consecutive: task t has the classes `get_offsets(t)`. With a class order (`--permute_classes`,
     `--custom_class_order`) new_label = class_order[original_label]. With `--joint` there is one task with all
@@ -168,9 +151,6 @@ class ContinualDataset:
         """Names such that entry i is the class that is now labelled i."""
         return fix_class_names_order(self.load_class_names(), self.args)
 
-    def get_prompt_templates(self) -> list[str]:
-        return templates[self.NAME]
-
     def _class_counts(self) -> list[int]:
         per_task = self.N_CLASSES_PER_TASK
         counts = list(per_task) if isinstance(per_task, list | tuple) else [per_task] * self.N_TASKS
@@ -191,20 +171,20 @@ class ContinualDataset:
 
     def prepare(self) -> None:
         """Read the data, once; what is missing or damaged is an error here, before a run begins."""
-        self._splits  # noqa: B018
+        self.splits  # noqa: B018
 
     # -- loaders --------------------------------------------------------------------------------------------
 
     def get_data_loaders(self) -> tuple[TaskLoader, TaskLoader]:
-        """Go on to the next task: its training loader and its test loader, which joins `test_loaders`."""
+        """Begin the next task: its training loader and its test loader, which joins `test_loaders`."""
         if self.current_task >= self.N_TASKS:
             raise IndexError(f"{self.NAME} has only {self.N_TASKS} tasks")
         self.c_task += 1
         transform = self.get_batch_transform(augment=True, stream="augment")
         images = self._task_images().to(self.args.device, transform.memory_format)
         images.transform = transform
-        if self._splits.true_labels is not None:
-            true = self._splits.true_labels.index_select(0, images.indexes)
+        if self.splits.true_labels is not None:
+            true = self.splits.true_labels.index_select(0, images.indexes)
             images.add_extra_return_field("true_labels", true.to(self.args.device))
         self.train_loader = TaskLoader(
             images,
@@ -224,20 +204,20 @@ class ContinualDataset:
         return [len(self._training_rows(task)) for task in range(self.N_TASKS)]
 
     def _training_rows(self, task: int | None = None) -> torch.Tensor:
-        """Of a task, the current one by default; images without a label only if the method can use them."""
-        train = self._splits.train
+        """Rows of a task, by default the current one; images without a label only if the method can use them."""
+        train = self.splits.train
         rows = _rows_of(train, self.get_offsets(task))
         if not some_unlabelled(self.args) or self.args.takes_unlabelled:
             return rows
         return rows[labelled(train.labels(rows), self.args)]
 
     def _task_images(self) -> ImageSet:
-        """The current task's."""
+        """Training images of the current task."""
         rows = self._training_rows()
-        images = self._splits.train.subset(rows)
+        images = self.splits.train.subset(rows)
         if not some_unlabelled(self.args) or not self.args.takes_unlabelled:
             return images
-        mask = labelled(self._splits.train.labels(rows), self.args)
+        mask = labelled(self.splits.train.labels(rows), self.args)
         images.targets = images.labels(slice(None)).masked_fill(~mask, UNLABELLED)
         return images
 
@@ -247,12 +227,12 @@ class ContinualDataset:
 
     def make_test_loader(self, k: int) -> TaskLoader:
         """The images of `eval_offsets(k)` that the run is evaluated on."""
-        return self._plain_loader(_classes(self._splits.evaluation, self.eval_offsets(k)))
+        return self._plain_loader(_classes(self.splits.evaluation, self.eval_offsets(k)))
 
     def true_test_loaders(self) -> list[TaskLoader]:
         """The real test sets of all tasks, for the last evaluation of a run with `--validation`."""
         tasks = range(self.n_eval_tasks)
-        return [self._plain_loader(_classes(self._splits.test, self.eval_offsets(k))) for k in tasks]
+        return [self._plain_loader(_classes(self.splits.test, self.eval_offsets(k))) for k in tasks]
 
     def _plain_loader(self, images: ImageSet) -> TaskLoader:
         transform = self.get_batch_transform(augment=False)
@@ -264,46 +244,13 @@ class ContinualDataset:
     # -- data -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _splits(self) -> _Splits:
-        """Read once per object, when the first task is asked for."""
-        train, test = self._read(train=True), self._relabel(self._read(train=False))
-        evaluation = test
-        if self.args.validation:
-            # Drawn from the original labels: the same images are held out whatever the class order.
-            held_out = draw_held_out(train.targets, self.args.validation, self.streams["validation"])
-            train, evaluation = train.subset(~held_out), self._relabel(train.subset(held_out))
-        train, true_labels = self._relabel(train), None
-        if some_wrong(self.args):
-            true_labels = train.labels(slice(None))
-            train = train.with_targets(noisy_labels(true_labels, self.N_CLASSES, self.args))
-        return _Splits(train, evaluation, test, true_labels)
+    def splits(self) -> Splits:
+        """All images, on the host; read once per object, when the first task is asked for."""
+        return make_splits(self)
 
-    def _read(self, train: bool) -> ImageSet:
-        images, labels = self.load_split(train)
-        expected = (*self.SIZE, self.CHANNELS)
-        if images.dtype != np.uint8 or images.shape[1:] != expected or len(images) != len(labels):
-            raise UserError(
-                f"{self.NAME}: load_split gave {images.dtype} images {images.shape} and {len(labels)} labels, "
-                f"expected uint8 [N, {', '.join(map(str, expected))}]"
-            )
-        self._check_labels(np.asarray(labels), train)
-        return ImageSet(torch.from_numpy(images).contiguous(), torch.as_tensor(labels, dtype=torch.int64))
-
-    def _check_labels(self, labels: np.ndarray, train: bool) -> None:
-        """A label that no task has would drop its images without a word. A class may be without images."""
-        integers = labels.ndim == 1 and len(labels) > 0 and np.issubdtype(labels.dtype, np.integer)
-        if integers and labels.min() >= 0 and labels.max() < self.N_CLASSES:
-            return
-        found = f"{labels.min()}…{labels.max()}" if integers else f"of type {labels.dtype} and shape {labels.shape}"
-        raise UserError(
-            f"{self.NAME}: load_split gave {'training' if train else 'test'} labels {found}, expected integers in "
-            f"0…{self.N_CLASSES - 1}, one for each image; count labels from 0, or correct N_CLASSES"
-        )
-
-    def _relabel(self, images: ImageSet) -> ImageSet:
-        if self.class_order is None:
-            return images
-        return images.with_targets(torch.tensor(self.class_order)[images.targets])
+    def read_split(self, train: bool) -> ImageSet:
+        """What `load_split` gives, checked."""
+        return checked_images(self, train)
 
     # -- transforms and loss --------------------------------------------------------------------------------
 
@@ -324,57 +271,9 @@ class ContinualDataset:
             memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         )
 
-    @property
-    def TRANSFORM(self) -> transforms.Compose:
-        """The training transform for one PIL image, in torchvision's terms."""
-        from torchvision import transforms  # here and below: to read the flags takes half the time without it
-
-        augment: list[Any] = []
-        if self.CROP_PADDING:
-            augment.append(transforms.RandomCrop(self.SIZE, padding=self.CROP_PADDING))
-        if self.HORIZONTAL_FLIP:
-            augment.append(transforms.RandomHorizontalFlip())
-        return transforms.Compose([*augment, *self.TEST_TRANSFORM.transforms])
-
-    @property
-    def TEST_TRANSFORM(self) -> transforms.Compose:
-        from torchvision import transforms
-
-        normalisation = self.get_normalization_transform()
-        return transforms.Compose([transforms.ToTensor(), *([normalisation] if normalisation else [])])
-
-    def get_transform(self) -> transforms.Compose:
-        """For code that transforms image by image; what the loaders and the buffer use is `get_batch_transform`."""
-        from torchvision import transforms
-
-        return transforms.Compose([transforms.ToPILImage(), self.TRANSFORM])
-
-    def get_normalization_transform(self) -> transforms.Normalize | None:
-        if self.MEAN is None or self.STD is None:
-            return None
-        from torchvision import transforms
-
-        return transforms.Normalize(self.MEAN, self.STD)
-
-    def get_denormalization_transform(self) -> DeNormalize | None:
-        if self.MEAN is None or self.STD is None:
-            return None
-        return DeNormalize(self.MEAN, self.STD)
-
     @staticmethod
     def get_loss() -> Any:
         return F.cross_entropy
-
-    # -- for code that asks a dataset to evaluate, as in Mammoth ----------------------------------------------
-
-    @staticmethod
-    def evaluate(model: Any, dataset: Any, last: bool = False, return_loss: bool = False) -> tuple[Any, ...]:
-        return evaluate(model, dataset, last, return_loss)
-
-    @staticmethod
-    def log(args: Namespace, logger: Any, accs: tuple[Any, Any], t: int, setting: str, *_: Any, **__: Any) -> None:
-        """Say the mean accuracies; the training loop does its own recording."""
-        say(mean_accuracy_line(*accs))
 
 
 def _range(counts: list[int], task: int) -> tuple[int, int]:

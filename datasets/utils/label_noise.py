@@ -7,7 +7,7 @@ from argparse import Namespace
 import torch
 from torch import Tensor
 
-from utils.random_streams import RandomStreams
+from utils.random_streams import new_generator
 
 UNLABELLED = -1
 
@@ -25,7 +25,7 @@ def some_unlabelled(args: Namespace) -> bool:
 
 def noisy_labels(targets: Tensor, n_classes: int, args: Namespace) -> Tensor:
     """Symmetric noise: that share of the labels, at random, becomes another one, any other with the same chance."""
-    generator = RandomStreams(args.seed)["label_noise"]
+    generator = new_generator(args.seed, "label_noise")
     wrong = torch.randperm(len(targets), generator=generator)[: round(args.noise_rate * len(targets))]
     shifts = torch.randint(1, n_classes, (len(wrong),), generator=generator)
     noisy = targets.clone()
@@ -39,7 +39,7 @@ def labelled(targets: Tensor, args: Namespace) -> Tensor:
         groups, share = [(targets == label).nonzero()[:, 0] for label in targets.unique()], args.label_perc_by_class
     else:
         groups, share = [torch.arange(len(targets))], args.label_perc
-    generator = RandomStreams(args.seed)["labelled"]
+    generator = new_generator(args.seed, "labelled")
     mask = torch.zeros(len(targets), dtype=torch.bool)
     for rows in groups:
         mask[rows[torch.randperm(len(rows), generator=generator)[: max(1, round(share * len(rows)))]]] = True

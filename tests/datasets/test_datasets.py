@@ -626,14 +626,14 @@ def test_tiny_imagenet_is_labelled_by_sorted_ids(tiny_tree, monkeypatch):
         assert sorted(labels_of(loader)) == list(range(20, 40))
         red, green = loader.dataset.data[:, 30, 30, :2].int().T
         assert (red - 40 - loader.dataset.targets).abs().max() <= 3 and (green - 90).abs().max() <= 3
-    gray = dataset._splits.train.data[50, 0, 0]
+    gray = dataset.splits.train.data[50, 0, 0]
     assert gray.tolist() == [90, 90, 90]
     assert dataset.get_class_names()[:2] == ["thing 0", "thing 1"]
 
     monkeypatch.setattr(image_cache, "_decode", lambda *_: pytest.fail("decoded again"))
     again = get_dataset(make_args("seq-tinyimg", base_path=base))
     again.get_data_loaders()
-    assert torch.equal(again._splits.train.data, dataset._splits.train.data)
+    assert torch.equal(again.splits.train.data, dataset.splits.train.data)
 
 
 def test_tiny_imagenet_reports_what_is_missing_or_damaged(tiny_tree, tmp_path, monkeypatch):

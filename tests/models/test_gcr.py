@@ -538,7 +538,7 @@ def test_a_coreset_from_another_run_is_replayed(tmp_path: Path) -> None:
     more = ["--start_from", "2", "--stop_after", "3", "--loadcheck", str(path)]
     _, model, _ = run(tmp_path / "second", *flags, *more, model="gcr")
     assert model.buffer.task_labels.bincount().tolist() == [16, 16, 18]
-    sizes = [len(model.dataset._splits.train.subset(model.dataset._splits.train.targets // 2 == k)) for k in range(3)]
+    sizes = [len(model.dataset.splits.train.subset(model.dataset.splits.train.targets // 2 == k)) for k in range(3)]
     assert model.past_taken == sum(sizes)
 
 

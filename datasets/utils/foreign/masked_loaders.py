@@ -17,7 +17,7 @@ from datasets.utils.held_out import draw_held_out
 from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from utils.conf import create_seeded_dataloader
 from utils.mammoth.exemplars import concatenate, in_form_of
-from utils.random_streams import RandomStreams
+from utils.random_streams import new_generator
 from utils.resume.rng import HostGenerators
 
 
@@ -151,7 +151,7 @@ def _wrap(dataset: Any, train: bool) -> MammothDatasetWrapper:
 
 def _hold_out(train: MammothDatasetWrapper, test: MammothDatasetWrapper, args: Namespace) -> None:
     """Let some of the training images, the same in every task, take the place of the test images."""
-    generator = RandomStreams(args.seed)["validation"]
+    generator = new_generator(args.seed, "validation")
     mask = draw_held_out(torch.from_numpy(train.targets), args.validation, generator).numpy()
     test.data, test.targets, test.indexes = _select(train.data, mask), train.targets[mask], train.indexes[mask]
     if hasattr(train, "task_ids"):

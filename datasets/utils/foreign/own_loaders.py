@@ -13,7 +13,7 @@ from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
 from utils.errors import UserError
 from utils.mammoth.kornia_utils import to_kornia_transform
-from utils.random_streams import RandomStreams
+from utils.random_streams import new_generator
 from utils.resume.rng import HostGenerators
 
 
@@ -44,7 +44,7 @@ class OwnLoaders(ContinualDataset):
 
     def get_data_loaders(self) -> tuple[Any, Any]:
         task = len(self.test_loaders)
-        with HostGenerators(RandomStreams(self.args.seed)[f"task/{task}"].initial_seed()):
+        with HostGenerators(new_generator(self.args.seed, f"task/{task}").initial_seed()):
             self.train_loader, test_loader = super().get_data_loaders()
         if len(self.test_loaders) == task:  # not made by `store_masked_loaders`
             self.test_loaders.append(test_loader)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from utils.augmentations import to_device
-from utils.random_streams import RandomStreams
+from utils.random_streams import new_generator
 from utils.resume.rng import HostGenerators, generator_state, set_generator_state
 
 
@@ -40,7 +40,7 @@ class ReplayedLoader:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         to_skip, self._resume = self.position if self._resume else 0, False
         self.epoch += not to_skip
-        seed = RandomStreams(self._seed)[f"loader/{self._task}/{self.epoch}"].initial_seed()
+        seed = new_generator(self._seed, f"loader/{self._task}/{self.epoch}").initial_seed()
         generators = HostGenerators(seed)
         if self._generator is not None:
             self._generator.manual_seed(seed)

@@ -264,7 +264,7 @@ def replaying(tmp_path: Path) -> ContinualModel:
 
 def test_replayed_images_are_the_stored_ones(replaying: Any) -> None:
     dataset = replaying.dataset
-    first = dataset._splits.train.data[dataset._splits.train.targets < 2][:4]
+    first = dataset.splits.train.data[dataset.splits.train.targets < 2][:4]
     own = len(dataset.train_loader.dataset)
     icarl_replay(replaying, dataset)
     images = dataset.train_loader.dataset
