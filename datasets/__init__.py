@@ -50,12 +50,12 @@ def get_dataset_names(names_only: bool = False) -> Any:
     return list(entries) if names_only else {name: entry.load() for name, entry in entries.items()}
 
 
-def _config_folder(dataset: str) -> Path:
+def config_folder(dataset: str) -> Path:
     return registry.ROOT / "datasets" / "configs" / registry.normalise(dataset)
 
 
 def get_dataset_config_names(dataset: str) -> list[str]:
-    return sorted(path.stem for path in _config_folder(dataset).glob("*.yaml"))
+    return sorted(path.stem for path in config_folder(dataset).glob("*.yaml"))
 
 
 def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -66,7 +66,7 @@ def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any],
     name = name or "default"
     if name not in names:
         raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, names)}")
-    path = _config_folder(dataset) / f"{name}.yaml"
+    path = config_folder(dataset) / f"{name}.yaml"
     content = {str(key): value for key, value in read_yaml(path).items()}
     known = (*FIELDS, *TRANSFORMS)
     fields = {key.upper(): _field(path, key.upper(), value) for key, value in content.items() if key.upper() in known}

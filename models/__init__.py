@@ -67,7 +67,7 @@ def read_model_config(model: str, section: str, dataset: str, buffer_size: int |
     The section `default` always applies; what it holds under a dataset's name, only there. `best` adds the dataset's
     own section and, in it, the buffer size's, which wins.
     """
-    path = _config_file(model)
+    path = config_file(model)
     if path is None:
         if section == "best":
             raise UsageError(f"--model_config best: there is no models/config/{model}.yaml with presets for {model}")
@@ -81,13 +81,13 @@ def read_model_config(model: str, section: str, dataset: str, buffer_size: int |
 
 
 def _sections(path: Path) -> dict[str, Any]:
-    """Of a model's YAML; with `like: MODEL` those of another model, to which its own are added."""
+    """The sections of a model's YAML; with `like: MODEL` they are added to those of another model."""
     content = {key: {} if value is None else value for key, value in read_yaml(path).items()}
     like = content.pop("like", None)
     for name, values in content.items():
         if not isinstance(values, dict):
             raise UsageError(f"{path}: section {name!r} must hold `flag: value` lines, not {values!r}")
-    other = _config_file(str(like)) if like else None
+    other = config_file(str(like)) if like else None
     return _merged(_sections(other) if other else {}, content)
 
 
@@ -103,7 +103,7 @@ def _merged(base: dict[Any, Any], added: dict[Any, Any]) -> dict[Any, Any]:
     return result
 
 
-def _config_file(model: str) -> Path | None:
+def config_file(model: str) -> Path | None:
     files = (registry.ROOT / "models" / "config").glob("*.yaml")
     return next((path for path in files if registry.normalise(path.stem) == registry.normalise(model)), None)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
+from utils.cli.values import binary_to_boolean_type
 from utils.mammoth.helpers import (
     create_if_not_exists,
     custom_str_underscore,
@@ -31,22 +31,6 @@ __all__ = [
     "smart_joint",
 ]
 __version__ = "0.1.0"
-
-_TRUE = {"1", "true", "t", "y", "yes"}
-_FALSE = {"0", "false", "f", "n", "no"}
-
-
-def binary_to_boolean_type(value: str | bool | int) -> bool:
-    """argparse type of Mammoth's boolean flags, which take a value: `--permute_classes 1`."""
-    text = str(value).strip().lower()
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise argparse.ArgumentTypeError(f"{value!r} is not a boolean; use 1 or 0 (or true/false, yes/no, y/n, t/f)")
-
-
-binary_to_boolean_type.metavar = "{0,1}"  # type: ignore[attr-defined]  # shown in the help
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from utils import binary_to_boolean_type
 from utils.cli.parser import ArgumentParser
-from utils.cli.values import choice, number
+from utils.cli.values import binary_to_boolean_type, choice, number
 
 __all__ = ["ArgumentParser", "Namespace", "add_rehearsal_args", "binary_to_boolean_type", "choice", "number"]
 

@@ -224,7 +224,7 @@ def test_a_yaml_may_have_transforms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  - RandomRotation: 10\n  - RandomApply: {p: 0.3, transform: {RandomHorizontalFlip: {p: 1.0}}}\n  - ToTensor\n"
     )
     (tmp_path / "odd.yaml").write_text("TRANSFORM: [RandomCorp]\n")
-    monkeypatch.setattr(datasets, "_config_folder", lambda name: tmp_path)
+    monkeypatch.setattr(datasets, "config_folder", lambda name: tmp_path)
     args = arguments("seq-patches", "--dataset_config", "strong")
     assert args.n_epochs == 7
     crop, rotation, apply, to_tensor = datasets.get_dataset_class(args).TRANSFORM.transforms

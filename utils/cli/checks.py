@@ -37,7 +37,7 @@ def complete(args: Namespace) -> None:
     args.wandb_project = args.wandb_project or os.environ.get("WANDB_PROJECT")
     args.wandb_entity = args.wandb_entity or os.environ.get("WANDB_ENTITY")
     args.nowand = int(bool(args.nowand) or not args.wandb_project or args.debug_mode)
-    # For models written for Mammoth, which may read them; nothing of ours does.
+    # Only for models written for Mammoth, which may read them.
     args.conf_jobnum, args.conf_timestamp = str(uuid.uuid4()), str(datetime.now())
     args.conf_host, args.conf_git_hash = socket.gethostname(), None
 

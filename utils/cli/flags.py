@@ -8,12 +8,11 @@ import argparse
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from utils import binary_to_boolean_type
 from utils.cli import training_flags
 from utils.cli.mammoth_flags import add_mammoths_args
 from utils.cli.parser import ArgumentParser
 from utils.cli.roles import Declared, Role
-from utils.cli.values import choice, number
+from utils.cli.values import binary_to_boolean_type, choice, number
 
 RESULT, PLACE, PRESET, ORIGIN, ONCE = Role.RESULT, Role.PLACE, Role.PRESET, Role.ORIGIN, Role.ONCE
 
@@ -184,7 +183,7 @@ def _durability(add: Add) -> None:
         "--resume",
         early=True,
         metavar="RUN",
-        help="go on with the run in this directory (the same command does so, too)",
+        help="resume the run in this directory (the same command does so, too)",
     )
     add(ONCE, "--overwrite", type=boolean, default=False, help="throw an earlier run of this command away")
     add(

@@ -65,9 +65,9 @@ def _text(path: Path) -> str:
 
 
 def command_sha256(argv: list[str]) -> str:
-    """Of the flags that matter, in any order, and the sources."""
+    """Checksum of the flags that matter, in any order, and of the sources."""
     mattering = {n: values for n, values in _flags(argv).items() if n not in _neutral() or len(values) != 1}
-    return hashlib.sha256(json.dumps([mattering, _sources_sha256()], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([mattering, sources_sha256()], sort_keys=True).encode()).hexdigest()
 
 
 def _flags(argv: list[str]) -> dict[str, list[str]]:
@@ -85,8 +85,8 @@ def _flags(argv: list[str]) -> dict[str, list[str]]:
 
 
 @cache
-def _sources_sha256() -> str:
-    """Of the files that flags, and defaults of flags, may come from."""
+def sources_sha256() -> str:
+    """Checksum of the files that flags, and defaults of flags, may come from."""
     digest = hashlib.sha256()
     for file in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
         if file.suffix in (".py", ".yaml", ".npz"):

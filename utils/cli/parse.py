@@ -16,7 +16,6 @@ from typing import Any, Literal, get_args, get_origin
 import backbone as backbones
 import datasets
 import models
-from utils import binary_to_boolean_type
 from utils.cli import registry
 from utils.cli.checks import check_by_model, complete, validate
 from utils.cli.config import Config, carry_selection, is_selected, selected
@@ -27,7 +26,7 @@ from utils.cli.mammoth_flags import add_mammoths_args
 from utils.cli.parser import ArgumentGroup, ArgumentParser
 from utils.cli.plugins import plugin_files
 from utils.cli.selection import KINDS, choose, preselect
-from utils.cli.values import choice, number
+from utils.cli.values import binary_to_boolean_type, choice, number
 from utils.errors import UsageError, UserError
 from utils.run.identity import record
 

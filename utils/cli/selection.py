@@ -1,4 +1,4 @@
-"""The flags that are read before all others: model, dataset, backbone, plugins, and the run or file to go on from."""
+"""The flags that are read before all others: model, dataset, backbone, plugins, and the run or file to continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (models.MODELS, datasets.DATASETS, backbones.BACKBONES)
 
 
 def preselect(argv: list[str]) -> tuple[Config, Layer]:
-    """The few flags on which the set of all flags depends, and the arguments recorded by what they go on from."""
+    """The few flags on which the set of all flags depends, and what the run or file to continue has recorded."""
     declaring, chosen = framework_parser(), Config()
     _, rest = _early_parser(declaring).parse_known_args(argv, chosen)
     for name, value in vars(chosen).items():

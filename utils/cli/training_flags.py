@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from utils import binary_to_boolean_type
 from utils.cli.roles import Role
-from utils.cli.values import choice, class_order, milestone, number, schedule
+from utils.cli.values import binary_to_boolean_type, choice, class_order, milestone, number, schedule
 
 RESULT, RANGE, PRESET = Role.RESULT, Role.RANGE, Role.PRESET
 Add = Callable[..., None]
@@ -47,6 +46,12 @@ def experiment(add: Add) -> None:
         metavar="N,N,…",
         help="new label of each original class, comma or dash separated; lists every class",
     )
+    _labels(add)
+    seed = "seed of everything random; drawn and recorded if absent"
+    add(RESULT, "--seed", type=number(int, 0, 2**63 - 1), help=seed)
+
+
+def _labels(add: Add) -> None:
     add(
         RESULT,
         "--label_perc",
@@ -70,9 +75,6 @@ def experiment(add: Add) -> None:
         type=number(float, 0, 1),
         default=0.0,
         help="part of the training labels that are wrong, before tasks are cut out; true_labels come with the batches",
-    )
-    add(
-        RESULT, "--seed", type=number(int, 0, 2**63 - 1), help="seed of everything random; drawn and recorded if absent"
     )
 
 

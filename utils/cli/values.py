@@ -8,6 +8,22 @@ from typing import Any
 
 from utils.errors import nearest
 
+_TRUE = {"1", "true", "t", "y", "yes"}
+_FALSE = {"0", "false", "f", "n", "no"}
+
+
+def binary_to_boolean_type(value: str | bool | int) -> bool:
+    """argparse type of Mammoth's boolean flags, which take a value: `--permute_classes 1`."""
+    text = str(value).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise argparse.ArgumentTypeError(f"{value!r} is not a boolean; use 1 or 0 (or true/false, yes/no, y/n, t/f)")
+
+
+binary_to_boolean_type.metavar = "{0,1}"  # type: ignore[attr-defined]  # shown in the help
+
 
 def number(
     kind: type,

@@ -80,7 +80,7 @@ def _is_hashed(name: str, value: Any) -> bool:
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:
-    """Of the model that a run starts from; a resumed run has it in its checkpoint and needs the file no more."""
+    """SHA-256 of the --loadcheck file; a resumed run has the model in its checkpoint and no longer needs the file."""
     if args.resume:
         return stored_config(Path(args.resume)).get("loadcheck_sha256")
     return hashlib.sha256(Path(args.loadcheck).read_bytes()).hexdigest()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from argparse import Namespace
 from functools import cached_property
 from typing import Any
 
@@ -65,7 +65,9 @@ class OwnLoaders(ContinualDataset):
         """A dataset as this one was when it was new."""
         from datasets import get_dataset
 
-        return get_dataset(Namespace(**vars(self.args) | changes))
+        args = copy.copy(self.args)
+        vars(args).update(changes)
+        return get_dataset(args)
 
     def make_test_loader(self, k: int) -> Any:
         while len(self._ahead.test_loaders) <= k:

@@ -104,7 +104,7 @@ def test_a_command_is_known_only_to_the_sources_it_was_given_to(monkeypatch: pyt
     assert (
         before == command_sha256(["--buffer_size=500", "--model=er", "--notes=x"]) != command_sha256([*ER, "-O", "1"])
     )
-    monkeypatch.setattr(known_command, "_sources_sha256", lambda: "edited")
+    monkeypatch.setattr(known_command, "sources_sha256", lambda: "edited")
     assert command_sha256(ER) != before
 
 
@@ -358,7 +358,7 @@ def test_yaml_errors_name_file_and_key(
 ) -> None:
     file = tmp_path / "er.yaml"
     file.write_text(content)
-    monkeypatch.setattr(models, "_config_file", lambda model: file)
+    monkeypatch.setattr(models, "config_file", lambda model: file)
     message = refusal()
     assert all(word in message for word in words), message
 
@@ -372,7 +372,7 @@ def test_yaml_errors_name_file_and_key(
 )
 def test_dataset_yaml_errors_name_the_file(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd.yaml").write_text(content)
-    monkeypatch.setattr(datasets, "_config_folder", lambda dataset: tmp_path)
+    monkeypatch.setattr(datasets, "config_folder", lambda dataset: tmp_path)
     assert "odd.yaml" in refusal("--dataset_config", "odd")
 
 
@@ -440,7 +440,7 @@ def test_names_are_found_however_they_are_declared() -> None:
 def test_model_yaml_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "er.yaml"
     file.write_text("default: {lr: 1}\nseq_digits:\n  lr: 2\n  n_epochs: 4\n  dataset_config: online\n  500: {lr: 3}\n")
-    monkeypatch.setattr(models, "_config_file", lambda model: file)
+    monkeypatch.setattr(models, "config_file", lambda model: file)
     assert (parse().lr, parse().n_epochs) == (1, 10)
     best = parse("--model_config", "best")
     assert (best.lr, best.n_epochs, best.dataset_config) == (3, 4, "online")

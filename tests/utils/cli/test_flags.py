@@ -111,7 +111,7 @@ def test_a_namespace_made_by_hand_selects_by_its_names(args: Config) -> None:
 
     assert get_model_class(args).NAME == "dgc_er"
     assert get_model_class(Namespace(model="derpp")).NAME == "derpp"
-    args.model = "er"  # by a program that goes on with other settings
+    args.model = "er"  # by a program that builds another one
     assert get_model_class(args).NAME == "er"
 
 

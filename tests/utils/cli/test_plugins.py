@@ -303,6 +303,16 @@ def test_a_file_given_by_loadcheck_does_not_decide_where_a_run_is_logged(
     assert args.nowand == 1 and args.wandb_tags == []
 
 
+def test_a_file_given_by_loadcheck_hands_on_settings_and_not_what_a_run_did(tmp_path: Path) -> None:
+    done = {"notes": "theirs", "non_verbose": True, "checkpoint_every": 7, "inference_only": True, "stop_after": 2}
+    stored = {"model": "sgd", "n_epochs": 3, "dataset_config": "online", **done}
+    torch.save({"model": {"net.weight": torch.zeros(1)}, "args": stored}, tmp_path / "model.pt")
+    args = parse_args(["--loadcheck", str(tmp_path / "model.pt"), "--seed", "0"])
+    assert (args.model, args.n_epochs, args.dataset_config) == ("sgd", 3, "online")
+    own = parse_args(["--model", "sgd", "--seed", "0"])
+    assert {name: getattr(args, name) for name in done} == {name: getattr(own, name) for name in done}
+
+
 def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = write(tmp_path, "broken.py", "raise SystemExit('imported')\n")
     config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}
@@ -431,7 +441,7 @@ def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytes
     """The memory is filled as the stream goes: there is no end of a task for which it could wait."""
     flags = (*flags_of("er"), "--dgc", "1", "--task_free", "1", "--n_epochs", "1", "--stop_after", "2")
     _, model, _ = run(tmp_path / "er", *flags, model="er")
-    assert model._dgc_used and len(model.buffer) == 100
+    assert len(model.buffer) == 100
     with pytest.raises(UsageError, match="stores no labels"):
         run(tmp_path / "der", *flags_of("der"), *flags[-8:], model="der")
     monkeypatch.setattr(dgc_mixin, "IDLE", 5)
@@ -480,7 +490,7 @@ def test_a_buffer_need_not_tell_its_rows_as_ours_does(kind: str, estimator: str,
     own = ("--plugin", with_memory(tmp_path, kind))
     _, model, one = run(tmp_path / "one", *own, *flags, model="er")
     _, _, two = run(tmp_path / "two", "--plugin", str(FOREIGN / "er.py"), *flags, model="er")
-    assert model._dgc_used and type(model.buffer).__name__ == "Memory"
+    assert type(model.buffer).__name__ == "Memory"
     assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
 
 
@@ -594,13 +604,13 @@ def test_each_step_is_calibrated_on_the_draws_since_the_one_before(estimator: st
         assert (inputs is None) == (not drawn)
         if drawn and estimator == "sampled":
             assert len(inputs) == 1 and torch.equal(inputs[0], drawn[0])
-    assert model._dgc_task_step == 12 and model.dgc.state_dict().get("stage_step", 12) == 12
+    assert model.dgc.state_dict().get("stage_step", 12) == 12
 
 
 @pytest.mark.parametrize("kind", ["alone", "joined"])
 def test_how_a_base_passes_what_it_replays_is_found_out(kind: str, tmp_path: Path) -> None:
     model, taken = observed(tmp_path, kind)
-    assert len(taken) == 3 and model._dgc_joined is (kind == "joined")
+    assert len(taken) == 3
     for (passed,), (inputs,) in zip(model.steps, taken, strict=True):
         assert torch.equal(passed, inputs) and len(inputs) == (40 if kind == "joined" else 8)
     assert not model.net._forward_pre_hooks
@@ -636,7 +646,7 @@ def test_a_network_with_dropout_has_no_pass_that_could_be_taken_twice(tmp_path: 
 
 
 def test_ours_are_untouched_by_plugins(tmp_path: Path) -> None:
-    """A run of ours in a process that has loaded plugins is the same as in one that has not."""
+    """In a process that has loaded plugins a run is the same as in one that has not."""
     flags = ("--buffer_size", "50", "--n_epochs", "1", "--stop_after", "1")
     _, _, before = run(tmp_path / "before", *flags)
     run(tmp_path / "plugin", *flags_of("lucir"), "--n_epochs", "1", "--stop_after", "1", model="lucir")
