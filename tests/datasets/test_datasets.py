@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import pickle
 import shutil
+import socket
 import tarfile
+import urllib.request
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -455,10 +457,20 @@ def test_a_server_that_does_not_answer_is_given_up_soon(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_behind_a_proxy_only_the_proxy_is_asked(monkeypatch):
-    monkeypatch.setattr(downloads.urllib.request, "getproxies", lambda: {"https": "http://127.0.0.1:9"})
-    monkeypatch.setattr(downloads.socket, "create_connection", lambda *_: pytest.fail("asked the server itself"))
-    downloads._reach("https://www.cs.toronto.edu/")
+def test_behind_a_proxy_only_the_proxy_is_asked(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse(address, *_, **__):
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    urllib.request.install_opener(None)  # it would remember the proxies of its first use
+    monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "http://127.0.0.1:9"})
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(UserError, match="could not be fetched"):
+        downloads.obtain(str(tmp_path), "CIFAR100", "file.zip", ["https://www.cs.toronto.edu/file.zip"], md5="0")
+    urllib.request.install_opener(None)
+    assert asked == [("127.0.0.1", 9)]
 
 
 @pytest.mark.parametrize("file, damage", [("train", "cut"), ("meta", "cut"), ("test", "gone")])

@@ -96,6 +96,7 @@ def test_batches_of_many_sizes_share_one_transform(memory_format, device):
             assert torch.equal(
                 out[i], fresh.apply(batch[i : i + 1], top[i : i + 1], left[i : i + 1], flip[i : i + 1])[0]
             )
+    # Private, because what is kept between batches shows nowhere else.
     assert len(transform._canvases) <= augmentations.KEPT_CANVASES
     assert all(len(canvas.images) <= augmentations.MAX_CANVAS for canvas in transform._canvases.values())
 

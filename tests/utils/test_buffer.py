@@ -463,11 +463,10 @@ def test_write_mask_protects_the_content(image_dtype, device):
 
     def offer(seed: int, mask: bool | None) -> None:
         batch = {"examples": images(8, seed).to(device), "labels": torch.arange(8, device=device) + seed}
-        if mask is not False:
-            plain.add_data(**batch)
-        else:
-            plain._draw_slots(8)
-            plain.num_seen_examples += 8
+        kept = {} if mask is not False else {name: value.clone() for name, value in plain.serialize(device).items()}
+        plain.add_data(**batch)
+        for name, value in kept.items():
+            getattr(plain, name).copy_(value)
         masked.write_mask = None if mask is None else torch.tensor(mask, device=device)
         masked.add_data(**batch)
 

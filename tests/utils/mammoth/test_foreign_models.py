@@ -48,7 +48,7 @@ def balanced(buffer: Any) -> bool:
 
 
 PATTERNS = {
-    "sgd": Pattern(30, 40, lambda m: m._task_iteration == 30),
+    "sgd": Pattern(30, 40, lambda m: m.task_iteration == 30),
     "er": Pattern(90, 100, lambda m: m.buffer.num_seen_examples == 3 * sum(IMAGES) and len(m.buffer) == 100),
     "der": Pattern(70, 100, fields("examples", "logits")),
     "derpp": Pattern(90, 100, fields("examples", "labels", "logits")),
