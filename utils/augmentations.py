@@ -88,7 +88,7 @@ def to_uint8(batch: Tensor) -> Tensor:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy from the host without waiting for the GPU: from pinned memory the copy is queued and the host goes on."""
+    """Copy from the host without waiting for the GPU: from pinned memory the copy is only queued."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A run that cannot go on for a reason outside the code: a missing file, a full disk, a NaN."""
+    """A run that cannot continue for a reason outside the code: a missing file, a full disk, a NaN."""
 
     exit_code = 1
 
@@ -29,7 +29,7 @@ def outside_reason(error: Exception) -> str | None:
     return None
 
 
-# The remedy for a run that can't go on. Not every run has its seed in its command, and --resume excludes --overwrite.
+# For a run that can't continue. Not every run has its seed in its command, and --resume excludes --overwrite.
 START_AGAIN = "--overwrite 1 with the run's own command and seed, without --resume, starts again"
 LIKENESS = 0.65  # less is no misspelling: `sdg` is near to `sgd`, but `--buffer_size` not to `--batch_size`
 

@@ -114,19 +114,19 @@ def _of(index: int | str, total: int | None) -> str:
 def say(text: str) -> None:
     """Print to stdout above a bar that may be there; at once, also into a pipe or a file.
 
-    For what a run tells on its way: a console that is lost (a full disk, a closed terminal) must not end the run.
+    For what a run reports while it trains: a lost console (a full disk, a closed terminal) must not end the run.
     """
     try:
         with tqdm.external_write_mode(sys.stdout):
             print(text, flush=True)
     except OSError as error:
         discard(sys.stdout)
-        if not isinstance(error, BrokenPipeError):  # who has left (`… | head`) need not be told
-            logging.warning("stdout can't be written (%s); the run goes on without it", error.strerror)
+        if not isinstance(error, BrokenPipeError):  # a reader that has left (`… | head`) need not be told
+            logging.warning("stdout can't be written (%s); the run continues without it", error.strerror)
 
 
 def discard(stream: TextIO) -> None:
-    """From now on, what is written to a stream is lost, and no error, also not at exit."""
+    """From now on, discard what is written to a stream, without an error even at exit."""
     with contextlib.suppress(OSError):  # in a notebook it has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

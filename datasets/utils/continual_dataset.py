@@ -84,7 +84,7 @@ class ContinualDataset(MammothDataset):
 
     @classmethod
     def content_sha256(cls, args: Namespace) -> str | None:
-        """Of the data, if a flag says which they are; it is part of a run's name."""
+        """SHA-256 of the data, if a flag names their file; it is part of a run's name."""
         return None
 
     @classmethod

@@ -24,7 +24,7 @@ from utils.resume.files import atomic_write, one_line_errors
 
 CONNECT_SECONDS = 1.5  # to look up a server's name and reach it: a machine without a network should say so soon
 STALL_SECONDS = 10  # without a byte from a server that was reached
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def has_md5(path: Path, md5: str) -> bool:
         return False
     digest = hashlib.md5(usedforsecurity=False)
     with one_line_reads(path), open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
+        while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest() == md5
 
@@ -118,7 +118,7 @@ def _stream(url: str, name: str) -> Iterator[bytes]:
         with urllib.request.urlopen(request, timeout=STALL_SECONDS) as response:
             length = int(response.headers.get("Content-Length") or 0) or None
             with tqdm(total=length, desc=name, unit="B", unit_scale=True, disable=None) as bar:
-                while chunk := response.read(CHUNK):
+                while chunk := response.read(CHUNK_BYTES):
                     bar.update(len(chunk))
                     yield chunk
     except (OSError, http.client.HTTPException) as error:

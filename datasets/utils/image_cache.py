@@ -25,7 +25,7 @@ from utils.errors import UserError
 from utils.resume.files import atomic_write
 
 STAMP_BYTES = 32 + 4  # SHA-256 and CRC-32
-CHUNK = 256  # files per job of the thread pool
+FILES_AT_ONCE = 256  # that a thread decodes before it reports
 
 
 def load_images(root: Path, files: Sequence[str], size: tuple[int, int], cache: Path) -> np.ndarray:
@@ -54,7 +54,7 @@ def _decode(root: Path, files: Sequence[str], size: tuple[int, int]) -> np.ndarr
     images = np.empty((len(files), *size, 3), np.uint8)
 
     def decode(start: int) -> int:
-        chunk = files[start : start + CHUNK]
+        chunk = files[start : start + FILES_AT_ONCE]
         for i, file in enumerate(chunk, start):
             images[i] = _decode_file(f"{root}/{file}", size)
         return len(chunk)
@@ -63,7 +63,7 @@ def _decode(root: Path, files: Sequence[str], size: tuple[int, int]) -> np.ndarr
     pool = ThreadPoolExecutor(os.cpu_count())  # PIL decodes outside the interpreter lock
     try:
         with tqdm(total=len(files), desc=f"decoding {root.name}", unit=" images", disable=None) as bar:
-            for count in pool.map(decode, range(0, len(files), CHUNK)):
+            for count in pool.map(decode, range(0, len(files), FILES_AT_ONCE)):
                 bar.update(count)
     finally:
         pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, don't decode the rest

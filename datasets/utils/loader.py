@@ -47,7 +47,7 @@ class TaskLoader:
         return full + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        # A finished epoch has nothing to go on with; an epoch of which nothing was handed out has not begun.
+        # A finished epoch has no batches left; an epoch of which none was handed out has not begun.
         resume, self._resume = self._resume and 0 < self.position < len(self), False
         start = self.position if resume else 0
         permutation = self._permutation if resume else self._new_permutation()
@@ -88,7 +88,7 @@ class TaskLoader:
         return {"permutation": self._permutation, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
-        """With `go_on` the next `iter()` goes on in the saved epoch, else it begins a new one."""
+        """With `go_on` the next `iter()` continues the saved epoch, else it begins a new one."""
         if not go_on:
             return
         permutation = state["permutation"]

@@ -26,7 +26,7 @@ def parse(*flags: str) -> Any:
 
 
 def training_sets(*flags: str, cssl: bool = False) -> list[Any]:
-    """Of all tasks."""
+    """The training sets of all tasks."""
     args = parse(*flags)
     args.device, args.takes_unlabelled = torch.device("cpu"), cssl
     dataset = datasets.get_dataset(args)

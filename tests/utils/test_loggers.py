@@ -82,7 +82,7 @@ def test_exact_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", [0, 1, 49, 50, 51, 129, 130, 131, 259, 260, 261, 300, 519])
 @pytest.mark.parametrize("lost", [0, 1, 75, 400])
 def test_interrupted_and_resumed_gives_the_same_bytes(tmp_path: Path, stop: int, lost: int) -> None:
-    """The checkpoint is taken at `stop`; the process goes on for `lost` steps before it is killed."""
+    """The checkpoint is taken at `stop`; the process makes `lost` more steps before it is killed."""
     device = torch.device("cpu")
     straight, broken = tmp_path / "straight.jsonl", tmp_path / "broken.jsonl"
     train(MetricsLog(straight), device)

@@ -47,7 +47,7 @@ with one_line_failures(), open(sys.argv[1], "wb", buffering=0) as file:
 def test_what_a_run_tells_may_be_lost_with_one_warning() -> None:
     code = "from utils.status import say; say('one'); say('two')"
     done = shell("> /dev/full", "-c", code)
-    warning = "WARNING:root:stdout can't be written (No space left on device); the run goes on without it\n"
+    warning = "WARNING:root:stdout can't be written (No space left on device); the run continues without it\n"
     assert (done.returncode, done.stderr) == (0, warning)
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.numeric
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 ADJUST = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)
 SIZES = [(3, (32, 32)), (1, (28, 28)), (1, (8, 8)), (3, (10, 14))]
-# Of values in [0, 1]; measured: at most 4.9e-6. What is left is the rounding of the resampling coordinates and of hue.
+# For values in [0, 1]; measured: at most 4.9e-6. What is left is the rounding of the resampling coordinates and of hue.
 TOLERANCE = 1e-5
 
 

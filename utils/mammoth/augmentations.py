@@ -59,7 +59,7 @@ def random_flip(x: Tensor) -> Tensor:
 
 
 def random_crop(x: Tensor, padding: int) -> Tensor:
-    """Of each image of a batch a window of its own size, after a border of zeros was put around it."""
+    """Pad each image of a batch with zeros and cut out a random window of the image's size."""
     height, width = x.shape[-2:]
     padded = F.pad(x, (padding,) * 4)
     corners = torch.randint(2 * padding + 1, (len(x), 2)).tolist()
@@ -70,7 +70,7 @@ def random_crop(x: Tensor, padding: int) -> Tensor:
 
 
 def random_grayscale(x: Tensor, prob: float = 0.2) -> Tensor:
-    """Take the colours of each image of a batch away with some probability."""
+    """Make each image of a batch grey with some probability."""
     weights = torch.tensor(LUMINANCE, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
     chosen = (torch.rand(len(x)) < prob).to(x.device)
     return torch.where(chosen.view(-1, 1, 1, 1), (x * weights).sum(1, keepdim=True).expand_as(x), x)

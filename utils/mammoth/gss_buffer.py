@@ -83,7 +83,7 @@ class Buffer:
         return self.model.get_grads(image[None], label[None]).detach().reshape(1, -1)
 
     def _stored_gradients(self) -> Tensor:
-        """Of some samples, each by itself; the same ones until `drop_cache`."""
+        """Gradients of some stored samples, one by one; of the same samples until `drop_cache`."""
         if self._compared is None:
             rows = np.random.permutation(len(self))[: self.minibatch_size]
             self._compared = torch.cat([self._gradient(self.examples[row], self.labels[row]) for row in rows])

@@ -53,7 +53,7 @@ def _name(mode: Any) -> str:
 
 
 def _range(values: Any) -> Any:
-    """Of a factor; torchvision's None is 0 here."""
+    """The range of a factor; torchvision's None is 0 here."""
     return 0.0 if values is None else tuple(values)
 
 

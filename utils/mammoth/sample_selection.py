@@ -34,7 +34,7 @@ class BaseSampleSelection:
         raise NotImplementedError
 
     def update(self, indexes: Any, values: Any) -> None:
-        """New scores of some slots, for those who keep scores."""
+        """New scores of some slots, for strategies that keep scores."""
 
 
 class ReservoirSampling(BaseSampleSelection):

@@ -38,7 +38,7 @@ class MammothDatasetWrapper(Dataset):
         self.indexes = np.arange(len(dataset.targets))
         self.extra_return_fields: tuple[str, ...] = ()
         self.num_times_iterated = 0
-        self.n_own = len(dataset.targets)  # items before those that a method of ours has appended
+        self.n_own = len(dataset.targets)  # items before those that one of our methods has appended
         self.written: set[str] = set()  # attributes that a method has set, see `edits`
 
     def __getattr__(self, name: str) -> Any:
@@ -74,7 +74,7 @@ class MammothDatasetWrapper(Dataset):
         self.indexes = self.indexes[mask]
         self.n_own = len(self)
 
-    # -- for methods of ours, and for checkpoints ------------------------------------------------------------------
+    # -- for our methods, and for checkpoints ----------------------------------------------------------------------
 
     def batch(self, rows: Tensor | slice) -> Tensor:
         """Images in [0, 1], not augmented, the third field of items; that the first is drawn for it leaves no trace."""

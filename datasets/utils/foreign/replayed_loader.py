@@ -69,7 +69,7 @@ class ReplayedLoader:
         return {"epoch": self.epoch, "position": self.position, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
-        """With `go_on` the next `iter()` goes on in the saved epoch, else it begins a new one."""
+        """With `go_on` the next `iter()` continues the saved epoch, else it begins a new one."""
         self.epoch, self.position = state["epoch"], state["position"]
         self._resume = go_on and self.position > 0
         if self._generator is not None:

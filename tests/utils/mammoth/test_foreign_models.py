@@ -43,7 +43,7 @@ def fields(*names: str) -> Callable[[Any], bool]:
 
 
 def balanced(buffer: Any) -> bool:
-    """Of 100 slots each of 6 classes has 16."""
+    """Each of 6 classes has 16 of 100 slots."""
     return per_class(buffer.labels[: len(buffer)]) == [16] * 6
 
 

@@ -189,7 +189,7 @@ def test_what_is_learnt_well_goes_first(strategy: str) -> None:
 
 
 def test_abs_looks_at_past_and_present_apart() -> None:
-    """Of the past the worst learnt goes, of the present the best."""
+    """From the past, what is learnt worst makes room; from the present, what is learnt best."""
     np.random.seed(0)
     dataset = Namespace(get_offsets=lambda: (10, 20))
     buffer = Buffer(4, sample_selection_strategy="abs", dataset=dataset)
