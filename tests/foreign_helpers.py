@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from helpers import ROOT
 
 FOREIGN = ROOT / "tests" / "foreign"
@@ -29,3 +31,9 @@ def flags_of(name: str) -> tuple[str, ...]:
 def on(name: str) -> list[str]:
     """The flags that choose a dataset from its file."""
     return ["--plugin", str(FOREIGN / f"{name.replace('-', '_')}.py"), "--dataset", name]
+
+
+def write(folder: Path, name: str, content: str) -> str:
+    """A file of that content; its path, as `--plugin` takes it."""
+    (folder / name).write_text(content)
+    return str(folder / name)

@@ -59,8 +59,10 @@ def changed(args: Config, **changes: Any) -> Config:
 
 def relevant_config(args: Namespace) -> dict[str, Any]:
     """Everything that the numbers of a run depend on. A flag that is None was not given, and is left out."""
+    recorded, args = recorded_args(args), copy.copy(args)
+    vars(args).update(recorded)  # a model may have written to them
     dataset = datasets.get_dataset_class(args)
-    config = {name: value for name, value in recorded_args(args).items() if _is_hashed(name, value)}
+    config = {name: value for name, value in recorded.items() if _is_hashed(name, value)}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}

@@ -121,6 +121,7 @@ def test_a_namespace_made_by_hand_selects_by_its_names(args: Config) -> None:
 def test_what_a_model_does_to_its_flags_is_not_recorded(args: Config) -> None:
     before, config = recorded_args(args), relevant_config(args)
     args.lr, args.buffer_size, args.new = 7.0, 1, "flag"
+    args.n_tasks, args.dataset_config, args.plugin = 2, "online", ["nowhere.py"]  # which other settings follow from
     args.lr_milestones.append(3)
     recorded_args(args)["lr_milestones"].append(4)
     assert recorded_args(args) == before and relevant_config(args) == config
