@@ -174,7 +174,7 @@ def show_status(args: Namespace) -> int:
 
 def show_table(args: Namespace) -> int:
     from experiments.grid import parse_metrics
-    from experiments.report.markdown import markdown
+    from experiments.report.tables import markdown
     from experiments.results.collection import read_results, write_results
 
     expansions = selected(args)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.report.styles import BLUE, GREY, INK, ORANGE, VERMILION, name_lines, pyplot
 from tests import dgc_logistic as convex
 from tests.dgc_logistic import Array, Data, G, Literal, distance, settle, union
 
@@ -253,8 +254,14 @@ def run(names: list[str]) -> None:
 
 # -- the picture ------------------------------------------------------------------------------------------------------
 
-COLOURS = {"er": "tab:blue", "sampled": "tab:orange", "sampled, batch": "tab:orange", "sampled, buffer": "tab:green",
-           "closed": "tab:red", "buffer": "tab:blue"}  # fmt: skip
+COLOURS = {
+    "er": INK[0],
+    "buffer": INK[0],
+    "sampled": VERMILION[0],
+    "sampled, batch": VERMILION[0],
+    "sampled, buffer": ORANGE[0],
+    "closed": BLUE[0],
+}
 
 
 def load(name: str) -> Any:
@@ -266,28 +273,22 @@ def draw_convergence(axes: Any) -> None:
         axes.semilogy([stage["mean"] for stage in stages], ".-", color=COLOURS[label], label=label)
     axes.set(xlabel=f"stage of {M} steps", ylabel="distance to the optimum",
              title="Whole history in the buffer, constant lr")  # fmt: skip
-    axes.legend()
 
 
 def draw_recursion(axes: Any) -> None:
     rows = load("recursion")["squared_error"]
-    names = {
-        "buffer": "gradient of the buffer",
-        "sampled": "Γ' of sampled, one batch a stage",
-        "closed": "Γ' of closed",
-    }
+    names = {"buffer": "the buffer's gradient", "sampled": "Γ' of sampled", "closed": "Γ' of closed"}
     for t in range(2, 6):
         places = [i for i, row in enumerate(rows) if row["task"] == t]
         for name, label in names.items():
             values = [rows[i][name]["mean"] for i in places]
-            axes.semilogy(places, values, color=COLOURS[name], label=label if t == 2 else None)
+            axes.semilogy(places, values, color=COLOURS[name], label=label if t == 5 else None)
         draws = [rows[i]["draws"]["mean"] for i in places]
-        axes.semilogy(places, draws, ":", color="black", label="variance of sampled over draws" if t == 2 else None)
-        axes.axvline(places[0], color="lightgrey", zorder=0)
+        axes.semilogy(places, draws, ":", color=GREY[0], label="variance of sampled" if t == 5 else None)
+        axes.axvline(places[0], color="#dfe3e9", zorder=0)
         axes.text(places[0] + 1, 1.3e-2, f"task {t}", fontsize=8)
     axes.set(xlabel=f"stages of {M} steps", ylabel="mean squared error", ylim=(1e-5, 2e-2),
              title="Error of the past's gradient, fixed path, buffer 100")  # fmt: skip
-    axes.legend(fontsize=8, loc="lower right")
 
 
 def draw_small_buffer(axes: Any) -> None:
@@ -296,19 +297,17 @@ def draw_small_buffer(axes: Any) -> None:
         for rule in ("er", "sampled", "closed"):
             points = [row for row in rows if row["rule"] == rule and row["penalty"] == penalty]
             values, bars = ([row[key] for row in points] for key in ("mean", "se"))
-            axes.errorbar(
-                SIZES, values, bars, fmt="." + style, color=COLOURS[rule], label=f"{rule}, penalty {penalty:g}"
-            )
+            axes.plot(SIZES, values, "." + style, color=COLOURS[rule], label=f"{rule}, penalty {penalty:g}")
+            axes.errorbar(SIZES, values, bars, fmt="none", ecolor=COLOURS[rule])
     axes.set(xscale="log", yscale="log", xlabel="images in the buffer", ylabel="distance to the joint optimum",
              title="Where training ends after 3 tasks (mean ± se)")  # fmt: skip
     axes.set_xticks(SIZES, [str(size) for size in SIZES])
     axes.minorticks_off()
-    axes.legend(fontsize=8)
 
 
 def draw_bias(axes: Any) -> None:
     rows = [row for row in load("bias")["understated_share_of_the_change"] if row["penalty"] == 0.001]
-    for rule, colour in (("er", "tab:blue"), ("closed", "tab:red")):
+    for rule, colour in (("er", INK[0]), ("closed", BLUE[0])):
         for path, style in (("own", "-"), ("another buffer's", "--")):
             points = [row for row in rows if row["steps_of"] == rule and row["path"] == path]
             label = f"{rule}'s steps, {path} path"
@@ -318,25 +317,20 @@ def draw_bias(axes: Any) -> None:
                 for row in points:
                     place = (row["buffer"], row["standard_errors"])
                     axes.annotate(f"{row['mean']:.0%}", place, (4, 5), textcoords="offset points", fontsize=8)
-    axes.axhspan(-2, 2, color="lightgrey", zorder=0)
+    axes.margins(y=0.12)
+    axes.axhspan(-2, 2, color="#eef0f4", zorder=0)
     axes.set(xscale="log", xlabel="images in the buffer", ylabel="bias in standard errors, n = 200",
              title="Γ' understates the change of the past's gradient")  # fmt: skip
     axes.set_xticks(SIZES[:-1], [str(size) for size in SIZES[:-1]])
     axes.minorticks_off()
-    axes.legend(fontsize=8)
 
 
 def picture() -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    figure, axes = pyplot(formulas=True).subplots(2, 2, figsize=(10, 6.5), layout="constrained")
     for draw, place in zip((draw_convergence, draw_recursion, draw_small_buffer, draw_bias), axes.flat, strict=True):
         draw(place)
-        place.grid(alpha=0.3)
-    figure.savefig(PICTURE, dpi=100, metadata={"Software": None})
+    name_lines(figure)
+    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
 
 
 def main() -> None:

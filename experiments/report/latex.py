@@ -1,16 +1,27 @@
-"""Tables for LaTeX with booktabs: one file each, and a document that has them all."""
+"""Tables for LaTeX with booktabs, one file each to be \\input."""
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Sequence
 
-from experiments.report.layout import Column, columns, groups, heading, slug
-from experiments.report.markdown import PAIRS, difference_text, number_parts, pairs
+from experiments.report.tables import (
+    PAIRS,
+    Column,
+    columns,
+    difference_text,
+    groups,
+    heading,
+    number_parts,
+    pairs,
+    slug,
+)
 from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 
+GREEK = "alpha beta gamma delta lambda mu rho sigma tau"
 SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{character: f"{{{character}}}" for character in "[]*"},  # which mean something behind the end of a line
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -18,44 +29,19 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",
-    **{character: f"{{{character}}}" for character in "[]*"},  # which mean something behind the end of a line
     "–": "--",
-    "—": "---",
     "’": "'",
-    "“": "``",
-    "”": "''",
     "…": r"\dots{}",
     "−": "$-$",
     "±": r"$\pm$",
     "×": r"$\times$",
-    "·": r"$\cdot$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "√": r"$\surd$",
-    "²": r"$^2$",
-    "\u00a0": "~",
+    "θ̃": r"$\tilde\theta$",
+    "Γ": r"$\Gamma$",
+    **{character: f"$\\{name}$" for character, name in zip("αβγδλμρστ", GREEK.split(), strict=True)},
 }
-GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
-TILDE = "\u0303"  # combining: θ̃ is two characters
-LAST_KNOWN = "\u017e"  # letters up to here are known to every engine, but for these
-UNKNOWN = "ĦħĸĿŀŉŦŧ"
+KNOWN = re.compile("|".join(map(re.escape, sorted(SPECIAL, key=len, reverse=True))))
 GAPS = {MISSING: r"\textit{missing}", NOT_AVAILABLE: r"\textit{not available}", UNDEFINED: "--", ABSENT: ""}
 SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-DOCUMENT = r"""\documentclass{article}
-\usepackage[T1]{fontenc}
-\usepackage[utf8]{inputenc}
-\usepackage{textcomp}
-\usepackage[a4paper,landscape,margin=15mm]{geometry}
-\usepackage{booktabs,graphicx}
-\begin{document}
-%s
-\end{document}
-"""
-
-
-def document(results: Sequence[Results]) -> str:
-    """What `pdflatex report.tex` makes all tables of."""
-    return DOCUMENT % "\n".join(f"\\input{{{slug(r.grid.name)}.tex}}" for r in results)
 
 
 def latex(results: Results) -> str:
@@ -70,33 +56,8 @@ def latex(results: Results) -> str:
 
 
 def escape(text: str) -> str:
-    """Any text as LaTeX that every engine can set; a character that some engines lack is shown by its number."""
-    done: list[str] = []
-    for character in unicodedata.normalize("NFC", " ".join(text.split())):
-        if character == TILDE and done:
-            letter = done.pop()
-            done.append(f"$\\tilde{{{letter.strip('$')}}}$" if letter.startswith("$") else f"\\~{{{letter}}}")
-        else:
-            done.append(_character(character))
-    return "".join(done)
-
-
-def _character(character: str) -> str:
-    if character in SPECIAL:
-        return SPECIAL[character]
-    if character <= LAST_KNOWN and character not in UNKNOWN and character.isprintable():
-        return character
-    capital, _, name = unicodedata.name(character, "").removeprefix("GREEK ").partition(" LETTER ")
-    if capital in ("SMALL", "CAPITAL") and name.lower() in GREEK.split():
-        return _greek(character, capital == "CAPITAL", name.lower())
-    return f"{{[}}U+{ord(character):04X}{{]}}"
-
-
-def _greek(character: str, capital: bool, name: str) -> str:
-    latin_looking = "ΑΒΕΖΗΙΚΜΝΡΤΧ"  # LaTeX has no command for capitals that look like Latin ones
-    if character in latin_looking:
-        return f"$\\mathrm{{{'ABEZHIKMNPTX'[latin_looking.index(character)]}}}$"
-    return f"$\\{name.capitalize() if capital else name}$"
+    """Any text as LaTeX; what is neither ASCII nor named here is left to an engine that knows Unicode."""
+    return KNOWN.sub(lambda found: SPECIAL[found[0]], " ".join(text.split()))
 
 
 def _float(results: Results, metric: str, body: list[str], suffix: str, explained: str) -> str:

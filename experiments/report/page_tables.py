@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.grid import PaperValue
-from experiments.report.agreement import LEGEND, agreement, at_paper_scale
-from experiments.report.layout import Column, columns, groups
-from experiments.report.markdown import PAIRS, difference_text, missing, number_parts, pairs
+from experiments.report.tables import (
+    LEGEND,
+    PAIRS,
+    Column,
+    agreement,
+    at_paper_scale,
+    columns,
+    difference_text,
+    groups,
+    missing,
+    number_parts,
+    pairs,
+)
 from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
 

@@ -1,36 +1,53 @@
-"""What a method looks like in all figures: a base and what is made of it have one hue, dashed and solid."""
+"""One look for all figures, those of docs/figures, too: colours that the colour-blind tell apart, names at the lines.
+
+The methods of interest, those of pairs, are in colour, a base dashed and what is compared with it solid; the others are
+grey.
+"""
 
 from __future__ import annotations
 
-import colorsys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import cycle
+from typing import Any
 
 from experiments.results.collection import Results
+from utils.errors import UserError
 
-# The methods of the paper's pairs stand out, the others are muted, and what frames a table is grey.
-HUES = {
-    "ER": "#1f62c4",
-    "DER++": "#c2500f",
-    "X-DER": "#16803f",
-    "Dynamic ER": "#8a3fc4",
-    "SGD": "#6b7280",
-    "Joint": "#374151",
-    "AOP": "#8a6d3b",
-    "A-GEM": "#a34f6e",
-    "SSVRG": "#5d7d2a",
-    "MOCA": "#2f7f87",
-    "GSS": "#9a5b4a",
-    "GCR": "#5a6bb0",
-    "HAL": "#7a7444",
-    "iCaRL": "#7d5a94",
-}
-FRAMES = {"SGD": (1, 3), "Joint": (8, 2, 1, 2)}  # and their dashes
-MARKERS = "osDvP^X*"
-DASHES = [(3, 2), (7, 3), (9, 3, 2, 3), (5, 2, 1, 2)]
+# Okabe and Ito's, on white and on black.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = PALETTE = (
+    ("#0072b2", "#58a9e0"),
+    ("#d55e00", "#f08a3c"),
+    ("#009e73", "#35c79a"),
+    ("#b8558a", "#e3a3c6"),
+    ("#b57b00", "#e69f00"),
+    ("#3a9bd9", "#8fcdf5"),
+)
+GREY, INK = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0")
+OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # in every report
+FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # of every table, and their dashes
+DASHES = ((4, 2), (8, 3), (9, 3, 2, 3))
 CALIBRATED = "DGC-"
-TURN = 0.12  # of the circle of hues, from two variants of a method to the next two
+NAME_SIZE = 7.5  # points
+LEADER = {"arrowstyle": "-", "lw": 0.4, "color": GREY[0], "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+LOOK: Any = {  # of matplotlib's settings
+    "figure.dpi": 150,
+    "savefig.dpi": "figure",
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY[0],
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e8ebf0",
+    "xtick.color": "#565e6c",
+    "ytick.color": "#565e6c",
+    "axes.labelcolor": "#565e6c",
+    "legend.frameon": False,
+    "lines.scale_dashes": False,
+    "svg.hashsalt": "report",
+}
 
 
 @dataclass(frozen=True)
@@ -39,33 +56,28 @@ class Style:
     dark: str  # on black
     dash: tuple[int, ...] | None
     width: float
-    marker: str  # of matplotlib
+    of_interest: bool
 
 
 def styles(results: Iterable[Results]) -> dict[str, Style]:
     """Of every row of all tables, by name."""
     rows, bases = _rows(results)
-    families = {row: _family(row, rows, bases) for row in rows}
-    further = _further(families.values())
-    hues: dict[str, str] = {}
-    counts: dict[tuple[str, bool], int] = {}
-    found = {}
-    for row, family in families.items():
-        if family not in hues:
-            hues[family] = HUES.get(family) or next(further)
-        solid = row in bases
-        number = counts[family, solid] = counts.get((family, solid), -1) + 1
-        in_pair = any(families[other] == family for other in bases)
-        marker = MARKERS[(number if in_pair else list(hues).index(family)) % len(MARKERS)]
-        found[row] = _style(hues[family], FRAMES.get(family), solid, in_pair, number, marker)
-    return found
-
-
-def _further(families: Iterable[str]) -> Iterator[str]:
-    """Hues for methods that have none of their own: first those that no other method has."""
-    named = set(families)
-    free = [hue for name, hue in HUES.items() if name not in named and name not in FRAMES]
-    return cycle(free or [hue for name, hue in HUES.items() if name not in FRAMES])
+    interesting = [row for row in rows if row in bases] or [row for row in rows if row not in FRAMES]
+    found: dict[str, Style] = {}
+    free = [colour for colour in PALETTE if colour not in {OWN.get(_family(row)) for row in interesting}]
+    for number, row in enumerate(interesting):
+        base = bases.get(row, "")
+        colour = OWN.get(_family(row))
+        if colour is None or any(style.light == colour[0] for style in found.values()):
+            colour = free.pop(0) if free else PALETTE[number % len(PALETTE)]
+        dash = None if number < len(PALETTE) else DASHES[number // len(PALETTE) % len(DASHES)]
+        found[row] = Style(*colour, dash, 2.2, True)
+        if base in rows and base not in bases:
+            found.setdefault(base, Style(*colour, DASHES[0], 1.6, True))
+    for row in rows:
+        frame = FRAMES.get(row)
+        found.setdefault(row, Style(*(INK if frame else GREY), frame, 1.2, False))
+    return {row: found[row] for row in rows}
 
 
 def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
@@ -80,30 +92,77 @@ def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
     return list(rows), bases
 
 
-def _family(row: str, rows: list[str], bases: dict[str, str]) -> str:
-    """`ER` of `DGC-ER, closed form`, of what is compared with ER, and of `ER, filled at task ends`."""
-    name = row.removeprefix(CALIBRATED).partition(", ")[0]
-    if name in HUES:
-        return name
-    seen = {row}
-    while (base := bases.get(row)) is not None and base not in seen:
-        seen.add(base)
-        row = base
-    return next((other for other in rows if row.startswith(f"{other}, ")), row)
+def _family(row: str) -> str:
+    """`ER` of `DGC-ER, closed form`."""
+    return row.removeprefix(CALIBRATED).partition(", ")[0]
 
 
-def _style(hue: str, dash: tuple[int, ...] | None, solid: bool, in_pair: bool, number: int, marker: str) -> Style:
-    if dash is None and in_pair and not solid:
-        dash = DASHES[number % len(DASHES)]
-    width = 2.2 if solid else 1.6 if in_pair else 1.3
-    return Style(_shade(hue, 0.36, number), _shade(hue, 0.68, number), dash, width, marker)
+def pyplot(formulas: bool = False) -> Any:
+    """matplotlib's, with this look; with formulas where no name comes from a file."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError("figures need matplotlib, which is missing: pip install matplotlib") from None
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update(LOOK | {"text.parse_math": formulas})  # else a $ is a $
+    from matplotlib import pyplot
+
+    pyplot.close("all")  # the figure before is saved
+    return pyplot
 
 
-def _shade(colour: str, lightness: float, number: int) -> str:
-    """The hue at a lightness that reads on the background; each further variant is lighter or darker, and turned."""
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
-    step = (0.0, 0.12, -0.1)[number % 3]
-    turned = (hue + TURN * (number // 2)) % 1
-    shaded = colorsys.hls_to_rgb(turned, min(0.85, max(0.2, lightness + step)), saturation)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in shaded)
+def name_lines(figure: Any) -> None:
+    """Names at the right ends of all lines that have one, instead of a legend; moved apart where they would overlap.
+
+    The last thing to do: it depends on the limits of the axes.
+    """
+    figure.draw_without_rendering()  # lays it out: how high are the axes?
+    for axes in figure.axes:
+        ends = [end for line in axes.get_lines() if (end := _end(axes, line)) is not None]
+        ends.sort(key=lambda end: end[0])
+        low, high = (72 / figure.dpi * edge for edge in (axes.bbox.y0, axes.bbox.y1))
+        for (at, value, line), place in zip(ends, spread([at for at, _, _ in ends], low, high), strict=True):
+            moved = abs(place - at) > NAME_SIZE / 2
+            axes.annotate(
+                line.get_label(),
+                (1, value),
+                (9, place - at),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                va="center",
+                fontsize=NAME_SIZE,
+                color=line.get_color(),
+                annotation_clip=False,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "lw": 0.4,
+                    "color": GREY[0],
+                    "shrinkA": 1,
+                    "shrinkB": 1,
+                    "relpos": (0, 0.5),
+                }
+                if moved
+                else None,
+            )
+
+
+def _end(axes: Any, line: Any) -> tuple[float, float, Any] | None:
+    """Where a line ends, in points and in values; None if it has no name or no value."""
+    values = [float(value) for value in line.get_ydata() if value == value]
+    if not values or line.get_label().startswith("_child"):  # matplotlib's own names
+        return None
+    return 72 / axes.figure.dpi * float(axes.transData.transform((0, values[-1]))[1]), values[-1], line
+
+
+def spread(places: list[float], low: float, high: float, gap: float = 1.3 * NAME_SIZE) -> list[float]:
+    """Rising places moved apart by at least the gap, as little as possible, between the limits if there is room."""
+    groups: list[tuple[float, int]] = []  # neighbours that touch: sum of their places less their gaps, and number
+    for i, place in enumerate(places):
+        total, count = place - i * gap, 1
+        while groups and groups[-1][0] / groups[-1][1] > total / count:
+            other = groups.pop()
+            total, count = total + other[0], count + other[1]
+        groups.append((total, count))
+    starts = [total / count for total, count in groups for _ in range(count)]
+    highest = high - (len(places) - 1) * gap
+    return [min(max(start, low), highest) + i * gap for i, start in enumerate(starts)]

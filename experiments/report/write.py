@@ -6,14 +6,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.report.agreement import at_paper_scale
-from experiments.report.conditions import conditions
-from experiments.report.figures import FOLDER, remove_figures, shown_figures, write_figures
-from experiments.report.latex import document, latex
-from experiments.report.layout import slug
-from experiments.report.markdown import markdown, table, text
+from experiments.report.environment import environment
+from experiments.report.figures import FOLDER, write_figures
+from experiments.report.latex import latex
 from experiments.report.page import page
 from experiments.report.styles import styles
+from experiments.report.tables import at_paper_scale, markdown, slug, table, text
 from experiments.results.collection import Results, write_results
 from utils.resume.files import atomic_write_text
 
@@ -21,22 +19,13 @@ ORIENTATION = "The scale is not the paper's: its numbers stand beside ours for o
 
 
 def write_report(results: Sequence[Results], directory: Path) -> None:
-    """`index.html`, `report.md`, `latex/`, `figures/`, and `results.json` with all that they are made of.
-
-    Figures that only an earlier report in the directory shows are removed.
-    """
-    earlier = shown_figures(directory)
+    """`index.html`, `report.md`, `latex/`, `figures/`, and `results.json` with all that they are made of."""
     figures = write_figures(results, styles(results), directory)
-    texts = {
-        "index.html": page(results),
-        "report.md": report_markdown(results, figures),
-        "latex/report.tex": document(results),
-    }
+    texts = {"index.html": page(results), "report.md": report_markdown(results, figures)}
     texts |= {f"latex/{slug(result.grid.name)}.tex": latex(result) for result in results}
     for name, content in texts.items():
         atomic_write_text(directory / name, content, flag="--output")
     write_results(results, directory)
-    remove_figures(earlier - shown_figures(directory), directory)
 
 
 def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]]) -> str:
@@ -44,7 +33,7 @@ def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]
     parts = [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
     for result, drawn in zip(results, figures, strict=True):
         parts += [markdown(result), *(f"![{_alternative(c)}]({FOLDER}/{name}.png)" for c, name in drawn.items())]
-    rows = [[name, value] for name, value in conditions(results).items()]
+    rows = [[name, value] for name, value in environment(results).items()]
     return "\n\n".join([*parts, "## Conditions", table(["", ""], rows)]) + "\n"
 
 

@@ -160,7 +160,7 @@ class Engine:
                 lease.release()
                 left.append(cell)
             elif not self._finished(cell, lease):  # by the process that had it before
-                self._start(cell, lease, free.pop(0))
+                self.start(cell, lease, free.pop(0))
         if left and free and not self._busy() and not self._told_to_wait:
             say(f"{len(left)} runs are in the hands of other processes; waiting for them")
             self._told_to_wait = True
@@ -194,7 +194,7 @@ class Engine:
         self.outcome.failed[cell.path] = cell, failure or "?"
         return True
 
-    def _start(self, cell: Cell, lease: Lease, slot: Slot) -> None:
+    def start(self, cell: Cell, lease: Lease, slot: Slot) -> None:
         forget_failure(cell.path)
         log = log_file(cell.path)
         log_start = log.stat().st_size if log.exists() else 0

@@ -89,7 +89,7 @@ class Estimates:
             name = f"{self._prefix}{device}, {threads} threads, {kind}"
             if name not in known:
                 tell(f"measuring {cell.row} on {cell.args.dataset} …")
-                known[name] = _measured([*cell.argv, f"--device={device}"], threads)
+                known[name] = measured([*cell.argv, f"--device={device}"], threads)
                 if "error" not in known[name]:
                     text = json.dumps(known, indent=1, sort_keys=True) + "\n"
                     atomic_write_text(_probes_file(cell), text, flag=results_flag(cell.args.results_path))
@@ -121,7 +121,7 @@ def _stored_probes(cell: Cell) -> dict[str, Any]:
     return {name: p for name, p in probes.items() if isinstance(p, dict) and {"seconds", "bytes"} <= p.keys()}
 
 
-def _measured(argv: list[str], threads: int) -> dict[str, Any]:
+def measured(argv: list[str], threads: int) -> dict[str, Any]:
     from experiments.running.probe import probe
 
     receiver, sender = multiprocessing.Pipe(duplex=False)

@@ -68,10 +68,10 @@ def claim(directory: Path, stale_seconds: float = STALE_SECONDS, flag: str | Non
         newest = _newest(directory)
         if newest is not None and not _stale(newest, stale_seconds):
             return None
-        return _create(directory / f"lease.{0 if newest is None else _number(newest) + 1}")
+        return create(directory / f"lease.{0 if newest is None else _number(newest) + 1}")
 
 
-def _create(path: Path) -> Lease | None:
+def create(path: Path) -> Lease | None:
     owner = f"{os.getpid()} {_machine()} {os.urandom(8).hex()}"
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)

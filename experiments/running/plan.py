@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from experiments.cells import Cell, Expansion, conditions, distinct_runs
-from experiments.report.markdown import missing, table
+from experiments.report.tables import missing, table
 from experiments.results.records import damage, read_summary
 from experiments.running.estimates import Estimate, Estimates
 from utils.run.timing import duration

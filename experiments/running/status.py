@@ -11,7 +11,7 @@ from pathlib import Path
 
 import datasets
 from experiments.cells import Cell, Expansion, conditions, distinct_runs
-from experiments.report.markdown import table
+from experiments.report.tables import table
 from experiments.results.records import inspect_run
 from experiments.running.cell_files import cell_directory, log_file, read_failure
 from experiments.running.estimates import Estimates

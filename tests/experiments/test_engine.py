@@ -177,7 +177,7 @@ def test_what_failed_in_another_process_meanwhile_is_not_tried_again(
     engine = Engine([old, new], ["cpu"], jobs=2)
     write_failure(new.path, "a minute ago")
     started: list[Cell] = []
-    monkeypatch.setattr(Engine, "_start", lambda self, cell, lease, slot: started.append(cell))
+    monkeypatch.setattr(Engine, "start", lambda self, cell, lease, slot: started.append(cell))
     outcome = engine.run()
     assert started == [old] and list(outcome.failed.values()) == [(new, "a minute ago")]
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_in_use_is_waited_for(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("experiments.running.engine.OTHERS_SECONDS", 0.0)
     started: list[bool] = []
     monkeypatch.setattr(
-        Engine, "_start", lambda self, cell, lease, slot: started.append(is_locked(cell.path / "run.lock"))
+        Engine, "start", lambda self, cell, lease, slot: started.append(is_locked(cell.path / "run.lock"))
     )
     threading.Timer(1.0, lock.release).start()
     Engine([cell], ["cpu"]).run()

@@ -95,14 +95,14 @@ def test_one_who_saw_the_stale_lease_but_was_slow_gets_nothing(tmp_path: Path, m
     """Between its look and its act another process takes the cell over and begins to work."""
     touched(tmp_path / "cell", seconds_ago=1000)
     quick: list[Lease] = []
-    create = leases._create
+    create = leases.create
 
     def slow_create(path: Path) -> Lease | None:
-        monkeypatch.setattr(leases, "_create", create)
+        monkeypatch.setattr(leases, "create", create)
         quick.append(taken(tmp_path / "cell"))
         return create(path)
 
-    monkeypatch.setattr(leases, "_create", slow_create)
+    monkeypatch.setattr(leases, "create", slow_create)
     assert claim(tmp_path / "cell", stale_seconds=60) is None
     assert quick[0].beat()
 

@@ -103,8 +103,6 @@ def test_it_opens_quietly_and_fits(
         drawn = opened.page.locator("#gradients .plot svg[role=img]").first
         assert len(drawn.get_attribute("aria-label")) > 20 and button.get_attribute("aria-pressed") == "true"
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"], kind
-    opened.page.locator("#gradients button", has_text="as table").click()
-    assert opened.page.locator("#gradients .plot td").count() > 3
     opened.page.screenshot(path=tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size > 10_000
     assert opened.complaints == [] and opened.requests == [small.as_uri()]
@@ -113,35 +111,20 @@ def test_it_opens_quietly_and_fits(
     opened.close()
 
 
-def test_captions_say_what_is_drawn_and_tables_have_the_errors(browser: Any, tmp_path: Path) -> None:
-    """Errors are bars in the figure of memory; over the tasks they are hidden if there are many lines."""
-    results = made_up_results(rows=8, buffers=2, seeds=2, tasks=3)
-    for (row, _, _), record in results.records.items():
-        if row in ("M0", "DGC-M0"):
-            del record["stored_bytes"]
-    results.records["M0", "S-CIFAR10, 100", 0]["stored_bytes"] = 500  # only one of its columns is unknown
+def test_errors_are_drawn_for_pairs_and_shown_for_the_line_pointed_at(browser: Any, tmp_path: Path) -> None:
+    results = made_up_results(rows=3, buffers=2, seeds=2, tasks=3)  # the third is in no pair
     (tmp_path / "index.html").write_text(page([results]), encoding="utf-8")
     opened = Opened(browser, tmp_path / "index.html", DESK)
-    caption, plot = opened.page.locator("#many figcaption"), opened.page.locator("#many .plot")
+    plot = opened.page.locator("#many .plot")
     opened.page.locator("#many .chart").scroll_into_view_if_needed()
     plot.locator(".series").first.wait_for()
-    assert caption.text_content().endswith("The line that is pointed at shows ± one standard error.")
-    assert opened.page.evaluate("getComputedStyle(document.querySelector('#many .errors')).display") == "none"
+    displays = "found => found.map((e) => getComputedStyle(e).display !== 'none')"
+    assert sorted(plot.locator(".errors").evaluate_all(displays)) == [False, True, True]
+    plot.locator(".label", has_text="M1").hover()
+    assert all(plot.locator(".errors").evaluate_all(displays))
+    assert " ± " in plot.locator(".tip").text_content()
     opened.page.locator('#many button[data-kind="memory"]').click()
-    without = "Without M0 (S-CIFAR10, 200), DGC-M0: their runs do not tell their memory."
-    assert caption.text_content().endswith(f"Shaded, or as bars: ± one standard error. {without}")
-    assert plot.locator(".bar").count() == 1 + 2 * 6
-    assert opened.page.evaluate("getComputedStyle(document.querySelector('#many .errors')).display") != "none"
-    opened.page.locator("#many button", has_text="as table").click()
-    shown = [text.split(" ± ") for text in plot.locator("td:last-child").all_text_contents()]
-    assert len(shown) == 13 and all(float(mean) > 0 and float(error) > 0 for mean, error in shown)
-    opened.page.locator('#many button[data-kind="accuracy"]').click()
-    assert all(" ± " in text for text in plot.locator("td").all_text_contents())
-    opened.page.locator("#many button", has_text="as table").click()
-    for method in ("0", "1"):
-        opened.uncheck("method", method)
-    assert caption.text_content().endswith("Shaded, or as bars: ± one standard error.")
-    assert plot.locator(".band").count() == 6 and opened.complaints == []
+    assert plot.locator(".bar").count() == 2 * 3 and opened.complaints == []
     opened.close()
 
 

@@ -13,7 +13,7 @@ from experiment_helpers import DIGITS, expanded, finish
 
 from experiments.cells import Expansion
 from experiments.grid import PaperValue
-from experiments.report.markdown import markdown
+from experiments.report.tables import markdown
 from experiments.results.collection import Results, read_results, write_results
 from experiments.results.records import METRICS
 from experiments.running import estimates as estimates_module
@@ -184,7 +184,7 @@ def test_a_probe_is_made_once_for_each_kind_of_run(half_done: Expansion, monkeyp
         asked.append(argv)
         return {"error": "no data"} if "--model=sgd" in argv else {"seconds": 7.0, "bytes": 100}
 
-    monkeypatch.setattr(estimates_module, "_measured", measured)
+    monkeypatch.setattr(estimates_module, "measured", measured)
     for _ in range(2):  # what was measured is kept; what could not be is tried again
         known = Estimates([])
         known.probe(half_done.cells, 1, "cpu", lambda line: None)

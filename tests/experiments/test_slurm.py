@@ -22,7 +22,7 @@ from experiments.running.cell_files import cell_directory, log_file, read_failur
 from experiments.running.engine import Engine
 from experiments.running.processes import threads_per_process
 from experiments.running.slurm import queue as slurm_queue
-from experiments.running.slurm.engine import _is_to_go_on
+from experiments.running.slurm.engine import is_to_go_on
 from experiments.running.slurm.queue import last_words, submissions_folder, tasks_of, write_record
 from experiments.running.slurm.sbatch import parameters
 from experiments.running.status import status
@@ -40,7 +40,7 @@ ROWS = {"ER": {"model": "er"}}
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    slurm_queue._squeue.cache_clear()
+    slurm_queue.squeue.cache_clear()
 
 
 def place(tmp_path: Path) -> list[str | Path]:
@@ -59,13 +59,13 @@ def slurm() -> Iterator[None]:
 
 
 def submit(tmp_path: Path, *flags: str) -> None:
-    slurm_queue._squeue.cache_clear()
+    slurm_queue.squeue.cache_clear()
     assert call("run", *place(tmp_path), *SLURM, *flags) == 0
 
 
 def wait_until_out_of_the_queue(*cells: Cell) -> None:
     def left() -> bool:
-        slurm_queue._squeue.cache_clear()
+        slurm_queue.squeue.cache_clear()
         return all(task.state is None for task in tasks_of(cells).values())
 
     wait_for(left, SECONDS, pause=0.5)
@@ -296,10 +296,10 @@ def test_status_of_what_is_queued_and_of_what_ended_without_a_word(
     assert "failed: ER, seed 2: its SLURM job 7_2 ended: no log" in text
 
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    slurm_queue._squeue.cache_clear()
+    slurm_queue.squeue.cache_clear()
     assert "failed: ER, seed 0" in status([expansion])
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm_queue._squeue.cache_clear()
+    slurm_queue.squeue.cache_clear()
     text = status([expansion])
     assert "Which of the waiting runs are queued is unknown: squeue is not found" in text and "failed: ER" not in text
 
@@ -309,10 +309,10 @@ def test_a_job_asks_again_whether_it_is_to_go_on(programs: Programs, monkeypatch
     monkeypatch.setattr("experiments.running.slurm.engine.PAUSES", (0.0, 0.0))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     folder = programs(squeue="echo >> asked; [ $(wc -l < asked) -ge 3 ] && echo RUNNING || exit 1")
-    assert _is_to_go_on()
+    assert is_to_go_on()
     (folder / "squeue").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(UserError, match="squeue failed"):
-        _is_to_go_on()
+        is_to_go_on()
 
 
 def test_slurms_verdict_is_a_tasks_last_word(tmp_path: Path) -> None:

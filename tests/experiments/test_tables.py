@@ -10,7 +10,7 @@ import models
 from backbone import get_backbone
 from experiments.cells import Expansion, distinct_runs, expand
 from experiments.grid import selection
-from experiments.report.markdown import missing
+from experiments.report.tables import missing
 from experiments.tables import FOLDER, load_table, profile_names, table_names
 from utils.cli.parse import parse_args
 from utils.cli.registry import normalise

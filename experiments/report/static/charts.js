@@ -1,8 +1,7 @@
 "use strict";
 // The kinds of figures. Each says whether a table has it, what it chooses between, and what is drawn of a choice:
-// {node, head, rows, series, note}, the numbers being shown as a table on request, the note behind the caption.
+// {node, series}, series being what can be pointed at.
 
-const BANDS = 6;  // more of them hide each other, and are shown only of the line that is pointed at
 const ESTIMATES = {
   batch: {name: "one replay batch", colour: "var(--soft)", dash: [1, 3], width: 1.3},
   buffer: {name: "whole buffer", colour: "var(--ink)", dash: [6, 3], width: 1.5},
@@ -26,29 +25,24 @@ const look = (m) => ({name: m.name, colour: `var(--m${m.method})`, dash: m.dash,
 
 function overTasks(view) {
   const series = shownCells(view, (c) => c.aa).filter((m) => m.cell.aa.some((v) => v !== null)).map((m) => ({
-    ...look(m), x: m.cell.aa.map((_, i) => i + 1), y: m.cell.aa, se: m.cell.se, points: true,
+    ...look(m), x: m.cell.aa.map((_, i) => i + 1), y: m.cell.aa, se: m.cell.se, faint: !m.pair, points: true,
   }));
-  const tasks = Math.max(0, ...series.map((s) => s.y.length));
-  const heads = Array.from({length: tasks}, (_, i) => `t = ${i + 1}`);
-  const rows = series.map((s) => [s.name, ...heads.map((_, i) => withError(s.y[i], s.se[i]))]);
-  return lines(view, series, {xLabel: "task t", yLabel: "AA_t in %", whole: true}, ["Method", ...heads], rows);
+  return lines(view, series, {xLabel: "task t", yLabel: "AA_t in %", whole: true});
 }
 
 function overSteps(view) {
   const found = shownCells(view, (c) => c.loss);
   const series = found.map((m) => ({...look(m), x: m.cell.steps, y: m.cell.loss, width: Math.min(1.8, m.width)}));
   const marks = found.map((m) => m.cell.starts || []).reduce((a, b) => (b.length > a.length ? b : a), []);
-  const lowest = (s) => Math.min(...s.y.filter((v) => v !== null));
-  const rows = series.map((s) => [s.name, number(s.y[0]), number(s.y[lastIndex(s)]), number(lowest(s))]);
   const options = {xLabel: "training step (dotted: a new task)", yLabel: "training loss", marks, zero: true};
-  return lines(view, series, options, ["Method", "first", "last", "lowest"], rows);
+  return lines(view, series, options);
 }
 
 function overMemory(view) {
   const {table} = view;
   const numbers = table.columns.map((c, i) => (c.dataset === view.dataset && view.columns.has(i) ? i : null));
   const chosen = numbers.filter((i) => i !== null);
-  const series = [], flat = [], rows = [];
+  const series = [], flat = [];
   table.rows.forEach((method, row) => {
     if (!view.methods.has(method)) return;
     const cells = chosen.map((i) => table.cells[row][i]).filter((c) => c !== null).map((c) => DATA.cells[c]);
@@ -56,8 +50,7 @@ function overMemory(view) {
     const made = {...look({method, ...DATA.methods[method]}), points: true};
     if (points.length) {
       const x = points.map((c) => c.memory / 1e6), y = points.map((c) => c.faia[0]);
-      series.push({...made, x, y, se: points.map((c) => c.faia[1])});
-      points.forEach((c, i) => rows.push([made.name, `${shortened(x[i])} MB`, withError(...c.faia)]));
+      series.push({...made, x, y, se: points.map((c) => c.faia[1]), bars: true});
     } else {
       const without = cells.find((c) => c.faia && c.memory === 0);
       if (without) flat.push({...made, points: false, faia: without.faia});
@@ -68,45 +61,19 @@ function overMemory(view) {
     for (const s of flat) {
       const [value, error] = s.faia;
       series.push({...s, x: [low, high], y: [value, value], se: [error, error]});
-      rows.push([s.name, "none", withError(value, error)]);
     }
   }
-  const options = {xLabel: "memory in MB", yLabel: "FAIA in %", log: true, bars: true, note: untold(view, chosen)};
-  return lines(view, series, options, ["Method", "Memory", "FAIA"], rows);
+  return lines(view, series, {xLabel: "memory in MB", yLabel: "FAIA in %", log: true});
 }
 
-/** The methods that are left out because nobody knows their memory; if that is so in some columns only, with these. */
-function untold({table, methods}, columns) {
-  const found = [];
-  table.rows.forEach((method, row) => {
-    if (!methods.has(method)) return;
-    const having = columns.filter((i) => table.cells[row][i] !== null && DATA.cells[table.cells[row][i]].faia);
-    const without = having.filter((i) => !isNumber(DATA.cells[table.cells[row][i]].memory));
-    const where = without.length < having.length ? ` (${without.map((i) => table.columns[i].name).join("; ")})` : "";
-    if (without.length) found.push(DATA.methods[method].name + where);
-  });
-  return found.length ? `Without ${found.join(", ")}: their runs do not tell their memory.` : "";
-}
-
-function lines(view, series, options, head, rows) {
+function lines(view, series, options) {
   if (!series.length) return null;
   const direct = view.width > 640;
-  const faint = series.length > BANDS && !options.bars;
-  for (const s of series) Object.assign(s, {faint, bars: options.bars && s.points});
   const height = Math.max(320, direct ? Math.min(520, 60 + 15 * series.length) : 300);
   const label = `${options.yLabel} over ${options.xLabel}. ` + summary(series);
   const node = element("div", {}, lineChart(series, {...options, width: view.width, height, direct, label}));
   if (!direct) node.append(keys(series));
-  const note = [errorsNote(series, view.asTable, faint), options.note].filter(Boolean).join(" ");
-  return {node, head, rows, series, note};
-}
-
-/** What is shown of the standard errors, if there are any. */
-function errorsNote(series, asTable, faint) {
-  if (!series.some((s) => s.se && s.se.some(isNumber))) return "";
-  if (asTable) return "Behind ±: one standard error.";
-  if (faint) return "The line that is pointed at shows ± one standard error.";
-  return "Shaded, or as bars: ± one standard error.";
+  return {node, series};
 }
 
 /** For who does not see the lines: where each of them ends, from the highest down. */
@@ -137,14 +104,8 @@ function matrices(view) {
   const found = shownCells(view, (c) => c.matrix);
   if (!found.length) return null;
   const panels = element("div", {class: "panels"});
-  const rows = [];
-  for (const m of found) {
-    panels.append(element("div", {class: "panel"}, element("h4", {}, m.name), heatmap(m)));
-    m.cell.matrix.forEach((row, i) => rows.push([m.name, i + 1, ...row.map(number)]));
-  }
-  const tasks = Math.max(...found.map((m) => m.cell.matrix.length));
-  const node = element("div", {}, scaleOfColours(), panels);
-  return {node, head: ["Method", "after task", ...Array.from({length: tasks}, (_, j) => `on ${j + 1}`)], rows};
+  for (const m of found) panels.append(element("div", {class: "panel"}, element("h4", {}, m.name), heatmap(m)));
+  return {node: element("div", {}, scaleOfColours(), panels)};
 }
 
 function heatmap(m) {
@@ -179,7 +140,7 @@ function scaleOfColours() {
 const gradients = (kind) => (view) => {
   const found = shownCells(view, (c) => c.gradients);
   const wide = view.width > 640, panels = element("div", {class: "panels", style: "--panel-width:280px"});
-  const rows = [], columns = wide ? Math.max(1, Math.floor((view.width + 14) / 294)) : 1;
+  const columns = wide ? Math.max(1, Math.floor((view.width + 14) / 294)) : 1;
   const width = Math.floor((view.width - 14 * (columns - 1)) / columns);
   for (const m of found) {
     const values = m.cell.gradients;
@@ -191,19 +152,12 @@ const gradients = (kind) => (view) => {
     const options = {width, height: 190, compact: true, marks: m.cell.starts, label};
     const chart = lineChart(series, kind === "error" ? {...options, zero: true, level: 1} : options);
     panels.append(element("div", {class: "panel"}, element("h4", {}, m.name), chart));
-    for (const s of series) rows.push([m.name, s.name, number(mean(s.y)), number(s.y[lastIndex(s)])]);
   }
-  if (!rows.length) return null;
-  const node = element("div", {}, panels, keys(Object.values(ESTIMATES)));
-  return {node, head: ["Method", "estimate", "mean", "last"], rows};
+  if (!panels.children.length) return null;
+  return {node: element("div", {}, panels, keys(Object.values(ESTIMATES)))};
 };
 
-const mean = (values) => {
-  const known = values.filter((v) => v !== null);
-  return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
-};
 const number = (value) => (isNumber(value) ? decimals(value) : "–");
-const withError = (value, error) => (isNumber(error) ? `${number(value)} ± ${decimals(error)}` : number(value));
 
 const measured = (kind) => (table) => cellsOf(table).some((c) => (
   c.gradients && Object.keys(ESTIMATES).some((name) => c.gradients[`${name}_${kind}`])));
@@ -219,8 +173,9 @@ function hasMemory(table) {
 const KINDS = {
   accuracy: {
     title: "Accuracy over tasks", has: (t) => cellsOf(t).some((c) => c.aa), draw: overTasks,
-    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds. Broken "
-      + "lines: bases of pairs, and what frames the table; solid: with calibration, or not in a pair.",
+    caption: "AA_t, the mean Class-IL accuracy on the tasks seen, after each task t: mean over seeds, shaded ± one "
+      + "standard error. In colour: pairs, the base broken and what is compared with it solid. A line that is pointed at "
+      + "says its numbers.",
   },
   matrices: {
     title: "Accuracy matrices", has: (t) => cellsOf(t).some((c) => c.matrix), draw: matrices,
@@ -233,7 +188,7 @@ const KINDS = {
   },
   memory: {
     title: "FAIA against memory", has: hasMemory, draw: overMemory, byDataset: true,
-    caption: "Mean over seeds. Memory is the network at the end of a run, at 4 bytes a parameter, and all that a "
+    caption: "Mean ± one standard error over seeds. Memory is the network at the end of a run, at 4 bytes a parameter, and all that a "
       + "method keeps beside it: images, labels, logits, vectors of calibration, copies of the network. A horizontal "
       + "line keeps nothing.",
   },

@@ -5,7 +5,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 
 class Chart {
   constructor(figure, table) {
-    Object.assign(this, {figure, table, near: false, stale: true, asTable: false, column: 0, dataset: null});
+    Object.assign(this, {figure, table, near: false, stale: true, column: 0, dataset: null});
     this.kinds = Object.entries(KINDS).filter(([, kind]) => kind.has(table));
     if (!this.kinds.length) return;
     this.kind = (this.kinds.find(([name]) => name === table.id) ?? this.kinds[0])[0];
@@ -23,9 +23,7 @@ class Chart {
     });
     this.select = element("select", {"aria-label": "Column of the table"});
     this.select.addEventListener("change", () => { this.pick(this.select.value); this.redraw(); });
-    this.toggle = element("button", {type: "button", "aria-pressed": false}, "as table");
-    this.toggle.addEventListener("click", () => { this.asTable = !this.asTable; this.redraw(); });
-    controls.append(...this.buttons, element("span", {class: "gapfill"}), this.select, this.toggle);
+    controls.append(...this.buttons, element("span", {class: "gapfill"}), this.select);
     this.plot = element("div", {class: "plot", tabindex: "-1"});
     this.caption = element("figcaption");
     this.figure.append(controls, this.plot, this.caption);
@@ -57,13 +55,12 @@ class Chart {
     const {columns, methods} = visible(this.table);
     this.fillSelect(this.options(columns));
     const width = Math.max(240, this.plot.clientWidth - 22);
-    const {table, column, dataset, asTable} = this;
-    const view = {table, column, dataset, columns, methods, width, asTable};
-    this.drawn = KINDS[this.kind].draw(view);
+    const {table, column, dataset} = this;
+    this.drawn = KINDS[this.kind].draw({table, column, dataset, columns, methods, width});
     for (const button of this.buttons) button.setAttribute("aria-pressed", button.dataset.kind === this.kind);
-    this.toggle.setAttribute("aria-pressed", this.asTable);
-    this.plot.replaceChildren(this.content());
-    this.caption.textContent = [KINDS[this.kind].caption, this.drawn?.note].filter(Boolean).join(" ");
+    const nothing = element("p", {class: "empty"}, "None of the methods shown has it in this column.");
+    this.plot.replaceChildren(this.drawn ? this.drawn.node : nothing);
+    this.caption.textContent = KINDS[this.kind].caption;
   }
 
   fillSelect(options) {
@@ -78,22 +75,10 @@ class Chart {
     this.select.hidden = options.length < 2;
   }
 
-  content() {
-    if (!this.drawn) return element("p", {class: "empty"}, "None of the methods shown has it in this column.");
-    if (!this.asTable) return this.drawn.node;
-    const row = ([first, ...rest], scope) => element("tr", {}, element("th", {scope}, first), ...rest.map((value) => (
-      scope === "col" ? element("th", {scope}, value) : element("td", {}, String(value)))));
-    const head = element("thead", {}, row(this.drawn.head, "col"));
-    const body = element("tbody", {}, ...this.drawn.rows.map((values) => row(values, "row")));
-    const table = element("table", {}, element("caption", {class: "unseen"}, "Numbers of the figure"), head, body);
-    const region = {tabindex: "0", role: "region", "aria-label": "Numbers of the figure"};
-    return element("div", {class: "scroll", ...region}, table);
-  }
-
   /** The line next to the pointer stands out, and says what it is. */
   point(event) {
     const picture = this.plot.querySelector("svg");
-    if (!this.drawn?.series || !picture?.places || this.asTable) return;
+    if (!this.drawn?.series || !picture?.places) return;
     const place = picture.getBoundingClientRect(), px = event.clientX - place.left, py = event.clientY - place.top;
     let best = null;
     picture.places.forEach((points, s) => points.forEach((p, i) => {

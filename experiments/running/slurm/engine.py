@@ -64,7 +64,7 @@ class Share:
         try:
             cells = [parsed_cell(*cell) for cell in self.cells]
             outcome = Engine(cells, available_devices(), patience=PATIENCE).run()
-            if outcome.stopped and _is_to_go_on():
+            if outcome.stopped and is_to_go_on():
                 _hand_on_to_submitit()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -77,7 +77,7 @@ class Share:
         return load_submitit().helpers.DelayedSubmission(self)
 
 
-def _is_to_go_on() -> bool:
+def is_to_go_on() -> bool:
     """Whether SLURM believes that this job is running. If not, it is cancelled (and a requeue would undo that) or
     requeued already."""
     with blocked_signals():  # those that SLURM sends to all processes must not end squeue

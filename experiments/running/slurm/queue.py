@@ -65,7 +65,7 @@ def tasks_of(cells: Sequence[Cell]) -> dict[Path, Task]:
             last |= dict.fromkeys(task["runs"], (name, record.with_name(task["log"])))
     found = {cell.path: last[_key(cell.path)] for cell in cells if _key(cell.path) in last}
     jobs = sorted({name.partition("_")[0] for name, _ in found.values()})
-    queue = _squeue(tuple(jobs), int(time.monotonic() / ASK_SECONDS)) if jobs else {}
+    queue = squeue(tuple(jobs), int(time.monotonic() / ASK_SECONDS)) if jobs else {}
     return {path: Task(name, log, *queue.get(name, (None, ""))) for path, (name, log) in found.items()}
 
 
@@ -74,7 +74,7 @@ def _key(path: Path) -> str:
 
 
 @lru_cache(maxsize=1)
-def _squeue(jobs: tuple[str, ...], moment: int) -> dict[str, tuple[str, str]]:
+def squeue(jobs: tuple[str, ...], moment: int) -> dict[str, tuple[str, str]]:
     """State and reason by the name of a task; `moment` is for the cache."""
     text = ask("squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r")
     lines = [line.strip().split("|", 2) for line in text.splitlines()]

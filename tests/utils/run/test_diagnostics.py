@@ -275,8 +275,8 @@ def test_the_curves_are_drawn(tmp_path: Path) -> None:
     spec.loader.exec_module(script)
     flags = ["--buffer_size", "40", *STEPS, "--dgc_diagnostics", "2"]
     runs = [run(tmp_path / model, *flags, model=model)[2] for model in ("er", "dgc_er")]
-    tasks, starts = script.read(runs[1])
-    assert [[event["at"] for event in task] for task in tasks] == [[3, 5], [6, 8]] and starts == [3, 6]
+    found = script.measured(runs[1])
+    assert found["at"] == [3, 5, 6, 8] and found["task"] == [2, 2, 3, 3]
     assert script.title(runs[1]).endswith("view same") and "view" not in script.title(runs[0])
     script.draw(runs, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000

@@ -1,14 +1,94 @@
-"""Results as Markdown that is readable in a terminal, too."""
+"""What the tables of a report have in common, whatever they are written in, and their Markdown.
+
+Columns in groups, numbers and differences in words, and whether a number agrees with the paper's, which is said only at
+the paper's own scale.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 from experiments.cells import Expansion, merged_flags
-from experiments.results.collection import UNDEFINED, Results
+from experiments.grid import Grid, PaperValue
+from experiments.results.collection import UNDEFINED, Results, column_flags
 from experiments.results.statistics import Difference, Summary
 
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
+PAPER_PROFILE = "paper"
+ERRORS = 2  # this many standard errors of a difference are taken for chance
+AGREES, HIGHER, LOWER, UNTOLD = "agrees", "higher", "lower", "untold"
+LEGEND = {
+    AGREES: ("✓", f"within {ERRORS} standard errors of the difference, √(ours² + paper's²)"),
+    HIGHER: ("▲", "higher than the paper by more than that"),
+    LOWER: ("▼", "lower than the paper by more than that"),
+    UNTOLD: ("·", "no standard error of ours (fewer than 2 runs) or of the paper's to tell by"),
+}
+
+
+class Column(NamedTuple):
+    """A column with the two lines of its head; dataset and buffer, None where unknown, are what it is found by."""
+
+    name: str
+    group: str
+    label: str
+    dataset: str | None
+    buffer: str | None
+
+
+def columns(grid: Grid, metric: str) -> list[Column]:
+    """`S-CIFAR100, 500` stands as 500 below S-CIFAR100, as in the paper."""
+    grouped = all(", " in column for column in grid.columns)
+    found = []
+    for name in grid.columns:
+        group, _, label = name.partition(", ") if grouped else ("", "", name)
+        flags = column_flags(grid, name)
+        number = next((part for part in name.split(", ") if part.isdecimal()), None)
+        dataset, buffer = group or flags.get("dataset"), number or flags.get("buffer_size")
+        found.append(Column(name, group, label or metric, dataset, None if buffer is None else str(buffer)))
+    return found
+
+
+def groups(found: list[Column]) -> list[tuple[str, int]]:
+    """Neighbours with the same first line, and how many they are; empty if no column has one."""
+    runs = [(group, len(list(members))) for group, members in groupby(found, key=lambda column: column.group)]
+    return runs if any(group for group, _ in runs) else []
+
+
+def slug(name: str) -> str:
+    """A name for files and anchors."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "table"
+
+
+def heading(grid: Grid) -> str:
+    """The title, with the paper's number of the table or figure before it."""
+    return f"{grid.place}: {grid.title}" if grid.place not in ("", "ours") else grid.title
+
+
+@dataclass(frozen=True)
+class Agreement:
+    difference: float  # ours − the paper's
+    verdict: str
+
+
+def at_paper_scale(grid: Grid) -> bool:
+    return grid.profile == PAPER_PROFILE
+
+
+def agreement(ours: Summary, paper: PaperValue) -> Agreement | None:
+    """None without a number of ours."""
+    if ours.mean is None:
+        return None
+    difference = ours.mean - paper.mean
+    if ours.se is None or paper.error is None:
+        return Agreement(difference, UNTOLD)
+    if abs(difference) <= ERRORS * math.hypot(ours.se, paper.error):
+        return Agreement(difference, AGREES)
+    return Agreement(difference, HIGHER if difference > 0 else LOWER)
 
 
 def markdown(results: Results) -> str:

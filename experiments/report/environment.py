@@ -12,7 +12,7 @@ COMMIT_LENGTH = 12
 SHOWN = 6  # of different commits, say
 
 
-def conditions(results: Sequence[Results]) -> dict[str, str]:
+def environment(results: Sequence[Results]) -> dict[str, str]:
     """What is known, by name; several values where the runs differ."""
     records = list({id(record): record for result in results for record in result.records.values()}.values())
     environments = [record.get("environment") or {} for record in records]
