@@ -25,8 +25,8 @@ from utils.resume.signals import StopSignals
 from utils.resume.store import NEWEST
 from utils.run.directory import RunDirectory
 from utils.run.environment import environment
+from utils.run.session import Session
 from utils.run.write_results import write_json
-from utils.status import Progress
 from utils.training import Trainer
 
 EPOCHS, ROUNDS = 20, 15
@@ -56,13 +56,10 @@ def bare_epochs(model: Any, loader: Any) -> int:
 
 def loop_epochs(trainer: Trainer) -> int:
     """The same epochs through the training loop."""
-    trainer.position.task_step = trainer.position.epoch = 0
-    total = trainer._steps_in_task()
-    bar = Progress(0, 1, EPOCHS, total, trainer.metrics.latest_loss, enabled=False)
+    trainer.position.begin_task()
     with trainer.guard:
-        while trainer.position.task_step < total:
-            trainer._epoch(bar, total)
-    return total
+        trainer.fit()
+    return trainer.position.task_step
 
 
 def seconds_per_step(function: Any, *args: Any) -> float:
@@ -75,8 +72,8 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as base_path:
         model, dataset, args = build(base_path)
         with RunDirectory(args) as run, StopSignals() as signals:
-            trainer = Trainer(model, dataset, args, run, signals)
-            trainer._begin_task()
+            trainer = Trainer(Session(model, dataset, args, run, signals))
+            trainer.begin_task()
             times: dict[str, list[float]] = {"bare": [], "loop": []}
             for _ in range(ROUNDS):
                 times["bare"].append(seconds_per_step(bare_epochs, model, dataset.train_loader))
@@ -99,7 +96,7 @@ def measure() -> dict[str, Any]:
 
 
 def save_checkpoint(trainer: Trainer) -> int:
-    trainer._checkpoint()
+    trainer.session.checkpoint()
     return 1
 
 

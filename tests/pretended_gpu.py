@@ -132,7 +132,8 @@ def pretend() -> None:
     """Let torch and the project take it for a GPU. A checkpoint would look behind the pretence, so none is written."""
     import utils.conf
     import utils.resume.store
-    import utils.training
+    import utils.run.method_state
+    import utils.run.session
     from datasets.utils.image_set import ImageSet
     from models.utils.continual_model import ContinualModel
 
@@ -153,8 +154,8 @@ def pretend() -> None:
     replace(torch.nn.Module, to=moved)
     replace(utils.conf, get_device=lambda *_, **__: CUDA)
     replace(ImageSet, data=property(lambda self: self._data), targets=property(lambda self: self._targets))
-    replace(utils.training.Trainer, _pack_model=lambda self: {})
-    replace(utils.training, stored_bytes=lambda *_: 0)
+    replace(utils.run.method_state.MethodState, packed_model=lambda self: {})
+    replace(utils.run.session, stored_bytes=lambda *_: 0)
     replace(utils.resume.store, save=lambda *_: None)
     observe = ContinualModel.meta_observe
 

@@ -1,12 +1,14 @@
-"""Forward passes that leave the running statistics of BatchNorm alone."""
+"""BatchNorm: passes that leave its running statistics alone, and batches that it cannot normalise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from utils.errors import UserError
 
 
 @contextmanager
@@ -24,3 +26,17 @@ def bn_track_stats(module: nn.Module, condition: bool = True) -> Iterator[None]:
     finally:
         for layer, track in zip(layers, tracked, strict=True):
             layer.track_running_stats = track
+
+
+@contextmanager
+def single_images_explained(where: Callable[[], str]) -> Iterator[None]:
+    """Say in one line what may have given BatchNorm a batch of one image; `where` names the step under way."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            f"BatchNorm can't normalise a batch of a single image ({where()}): use --drop_last 1, "
+            "another --batch_size or, if the buffer holds just one, a larger --buffer_size"
+        ) from error

@@ -1,8 +1,8 @@
-"""Going on where the tasks of another run end (`--loadcheck FILE --start_from N`).
+"""Both ends of handing a trained method from one run to another (`--savecheck`, `--loadcheck FILE --start_from N`).
 
-A method keeps more than weights and memory: Γ', anchors, projectors, counters. If the file is of the run that this one
-continues, all of that comes from it, and the run goes on as that one would have. From any other file come weights and
-memory only, and the rest is what the hooks of the tasks passed over make of them, which a warning says.
+A method keeps more than weights and buffer: Γ', anchors, projectors, counters. If the file is of the run that this one
+continues, all of that comes from it, and the run trains its next task as that one would have. From any other file come
+weights and buffer only, and the rest is what the hooks of the skipped tasks make of them, which a warning says.
 """
 
 from __future__ import annotations
@@ -11,18 +11,57 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from utils.checkpoints import fitting_weights, read_hand_over
+import numpy as np
+
+from utils.checkpoints import fitting_weights, read_hand_over, save_mammoth_checkpoint
 from utils.cli.flags import role
 from utils.cli.roles import Role
 from utils.errors import UserError
+from utils.resume.store import misfits_explained
 from utils.run.identity import difference
+from utils.run.session import Session
+from utils.status import say
 
 
-def continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
-    """What the trainer has put into a file, if it is of the same run and this is its next task."""
+def hand_over(session: Session) -> None:
+    """Write the method as it is at the end of the current task."""
+    task, accuracies = session.position.task, session.accuracies
+    rows = [[row[~np.isnan(row)].tolist() for row in matrix] for matrix in (accuracies.class_il, accuracies.task_il)]
+    saved = save_mammoth_checkpoint(
+        task,
+        session.end,
+        session.args,
+        session.model,
+        rows,
+        session.model.opt.state_dict(),
+        session.method.schedule.state_dict()["own"],
+        state={"tasks": task + 1, "config": session.directory.config, **session.method.state_dict()},
+    )
+    say(f"Saved for --loadcheck: {saved}")
+
+
+def take_over(session: Session) -> bool:
+    """Continue the run that wrote the `--loadcheck` file.
+
+    False if that is another run: then the hooks of the skipped tasks come next, for which the weights are loaded.
+    """
+    args, task = session.args, session.position.task
+    state = _continued_state(args.loadcheck, task, session.directory.config, training=not args.inference_only)
+    if state is None:
+        _load_weights(args.loadcheck, session.model)
+        return False
+    loaders = session.data_so_far()
+    with misfits_explained(args.loadcheck):
+        session.method.load_state_dict(state, session.steps_per_epoch(), task)
+    del loaders
+    return True
+
+
+def _continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
+    """What `hand_over` has put into a file, if it is of the same run and this is its next task."""
     state = read_hand_over(Path(path)).get("state")
     if not isinstance(state, dict) or not isinstance(state.get("config"), dict) or "tasks" not in state:
-        reason = "the file holds weights and memory only"
+        reason = "the file holds weights and buffer only"
     elif state["tasks"] != start_from:
         reason = f"it is of --start_from {state['tasks']}, and this run has {start_from}"
     elif changes := difference(*(_of_all_tasks(c) for c in (state["config"], config))):
@@ -31,8 +70,8 @@ def continued_state(path: str, start_from: int, config: dict[str, Any], training
         return state
     if training:
         logging.warning(
-            "%s: only weights and memory are taken over (%s); what the method keeps beside them is made anew from the "
-            "tasks passed over, without training on these",
+            "%s: only weights and buffer are taken over (%s); what the method keeps beside them is made anew from the "
+            "skipped tasks, without training on these",
             path,
             reason,
         )
@@ -44,8 +83,8 @@ def _of_all_tasks(config: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in config.items() if role(name) is not Role.RANGE and name != "loadcheck_sha256"}
 
 
-def load_weights(path: str, model: Any) -> None:
-    """Give the hooks of the tasks passed over the trained network, unless it gets its final form only by them."""
+def _load_weights(path: str, model: Any) -> None:
+    """Give the hooks of the skipped tasks the trained network, unless it gets its final form only by them."""
     try:
         target, fitting = fitting_weights(Path(path), model, read_hand_over(Path(path)))
     except UserError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from time import perf_counter
@@ -9,7 +10,10 @@ from time import perf_counter
 import torch
 
 import datasets
+from utils.run.session import Session
 from utils.run.timing import duration
+from utils.schedulers import task_steps
+from utils.status import say
 
 WARM_UP_STEPS = 2  # the first ones load kernels, and have nothing to replay yet
 MEASURED_SECONDS = 3.0
@@ -50,6 +54,51 @@ class FirstSteps:
             return None
         self._wait()
         return (perf_counter() - self._since) / (self.steps - WARM_UP_STEPS)
+
+
+class Pace:
+    """Tells how long the run of a session will take, once its speed is known."""
+
+    def __init__(self, session: Session):
+        self.session = session
+        self._first_steps = FirstSteps(session.metrics.latest_loss)
+
+    def step(self) -> None:
+        if self._first_steps.step():
+            self._tell()
+
+    def end_task(self) -> None:
+        if self._first_steps.end():
+            self._tell()
+
+    def _tell(self) -> None:
+        session, position, seconds = self.session, self.session.position, self._first_steps.seconds_per_step()
+        done, steps = position.step - self._first_steps.steps, self._steps_in_all()
+        for line in opening_lines(session.args, torch.get_num_threads(), steps, done, seconds):
+            say(line)
+
+    def _steps_in_all(self) -> int | None:
+        """Of the run; None if the end of the current task is unknown."""
+        session, position = self.session, self.session.position
+        if session.args.inference_only:
+            return position.step - position.task_step
+        in_task = session.steps_in_task()
+        earlier = position.step - position.task_step
+        return None if in_task >= sys.maxsize else earlier + in_task + steps_after_task(session)
+
+
+def steps_after_task(session: Session) -> int:
+    """Steps of all later tasks, by their images; a dataset that makes its own loaders is taken to have equal tasks.
+
+    What a method adds to a training set (exemplars) is not counted before the task begins.
+    """
+    args, images = session.args, session.dataset.images_per_task()
+    later = range(session.position.task + 1, session.end)
+    if images is None or args.fitting_mode == "iters":
+        return sum(task_steps(args, session.steps_per_epoch(), task) for task in later)
+    size = args.batch_size
+    epochs = [images[task] // size if args.drop_last else -(-images[task] // size) for task in later]
+    return args.n_epochs * sum(map(session.limited, epochs))
 
 
 def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, seconds: float | None) -> list[str]:

@@ -84,7 +84,7 @@ def test_with_other_settings_dgc_begins_with_the_gradient_of_the_weights_handed_
     monkeypatch.setattr(DgcEr, "meta_begin_task", begun)
     with caplog.at_level(logging.WARNING):
         third_task(tmp_path, "dgc_er", file, *flags, *change)
-    assert f"only weights and memory are taken over (other settings: {change[0][2:]}: " in caplog.text
+    assert f"only weights and buffer are taken over (other settings: {change[0][2:]}: " in caplog.text
     assert max(errors) < 1e-5
 
 

@@ -20,7 +20,7 @@ from helpers import ROOT, assert_same_run, run, run_directory
 from models.er import Er
 from utils.errors import UsageError, UserError
 from utils.resume import store
-from utils.training import Stopped
+from utils.run.session import Stopped
 
 # 2 epochs of 9 or 10 steps (short last batches among them) in 5 tasks. `--n_iters` is for `--fitting_mode iters`.
 FLAGS = ["--buffer_size", "50", "--n_epochs", "2", "--n_iters", "13", "--eval_epochs", "1"]

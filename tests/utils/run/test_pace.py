@@ -18,7 +18,7 @@ from utils.cli.parse import parse_args
 from utils.run import pace
 from utils.run.final_report import final_report
 from utils.run.pace import FirstSteps, opening_lines
-from utils.training import Stopped
+from utils.run.session import Stopped
 
 ER = ["--buffer_size", "20", "--n_epochs", "2"]
 

@@ -20,8 +20,8 @@ from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
 from utils.resume import store
 from utils.run.directory import RunDirectory
+from utils.run.method_state import method_flags
 from utils.run.read_results import DamagedRun, read_finished
-from utils.training import _flags_of_methods
 
 FLAGS = ["--n_epochs", "1", "--stop_after", "3", "--enable_other_metrics", "1"]
 Change = Callable[[Path], None]
@@ -223,4 +223,4 @@ def test_a_checkpoint_hides_no_method(unfinished: Path) -> None:
 
 def test_a_file_changes_only_flags_that_a_method_may_change() -> None:
     flags = {"checkpoint_path": "/theirs", "plugin": ["x.py"], "resume": "x", "device": "cuda", "lr": 0.1, "net": {}}
-    assert _flags_of_methods(flags) == {"lr": 0.1}
+    assert method_flags(flags) == {"lr": 0.1}
