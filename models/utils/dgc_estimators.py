@@ -155,7 +155,11 @@ class Estimator:
     `end_batch` after each instead of the hooks of tasks.
     """
 
-    VIEW = "plain"
+    VIEW = "plain"  # on what it takes its gradients by default
+    VIEWS: tuple[str, ...] = ("plain",)  # what --dgc_view may be,
+    NO_OTHER_VIEW = "has no pair of gradients that could cancel"  # and why nothing else
+    FIXED_BUFFER = False  # whether the buffer must stay as it is during a task
+    STAGES = False  # whether --dgc_stage and --dgc_current mean anything to it
     NEEDS_DRAW = True  # whether a step without a replay batch stays as it is
     STATE: tuple[str, ...] = ()  # attributes that a resumed run needs
 
@@ -199,9 +203,9 @@ class Estimator:
 
     def updated_average(self, gamma: Vector) -> Vector:
         """(N_past·Γ' + N_t·G(T_t;θ)) / (N_past + N_t) (eq. 14; Remark 3.1 for tasks of different sizes)."""
-        share = self.host.dgc_share_of_task()
-        shrink(gamma, 1 - share)
-        accumulate(gamma, self.mean_gradient(self.host.net, self.view.task()), share)
+        of_task = self.host.dgc_share_of_task()
+        shrink(gamma, 1 - of_task)
+        accumulate(gamma, self.mean_gradient(self.host.net, self.view.task()), of_task)
         return gamma
 
     def minus_buffer(self, gamma: Vector, net: nn.Module, passes: Iterable[Pass]) -> Vector:
@@ -237,6 +241,19 @@ class SnapshotEstimator(Estimator):
         """Whether there is a θ̃ and it has θ's shape: a network may have grown since."""
         return self.snapshot is not None and shapes(self.snapshot) == shapes(self.host.net)
 
+    def follow_growth(self) -> None:
+        """If the network has grown: Γ' ← G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where it is new."""
+        if self.snapshot is not None and not self.snapshot_fits() and (passes := self.view.buffer()):
+            calibrator = self.like_network(self.minus_buffer(self.gamma, self.snapshot, passes))
+            self.gamma = self.mean_gradient(self.host.net, passes)
+            accumulate(self.gamma, calibrator)
+
+    def direction(self) -> Vector | None:
+        """Γ_DGC = g(x̄;θ) − g(x̄;θ̃) + Γ' (eq. 11) averaged over the buffer: c = Γ' − G(M;θ̃)."""
+        if not (self.gamma and self.snapshot_fits() and (passes := self.view.buffer())):
+            return None
+        return self.minus_buffer(self.gamma, self.snapshot, passes)
+
     def at_snapshot(self, passes: list[Pass]) -> Vector:
         """The gradient at θ̃ of the passes' sum."""
         return gradient(self.snapshot, self.host.loss, passes, self.host.dgc_names())
@@ -248,7 +265,8 @@ class SnapshotEstimator(Estimator):
 class Sampled(SnapshotEstimator):
     """Algorithm 1: SVRG over the past, whose full gradient nobody can take any more: Γ' stands for it."""
 
-    VIEW = "same"
+    VIEW, VIEWS = "same", ("same", "plain")
+    STAGES = True
     STATE = (*SnapshotEstimator.STATE, "task_gradient")
 
     def __init__(self, host: Any, view: Any, args: Any):
@@ -256,15 +274,12 @@ class Sampled(SnapshotEstimator):
         self.task_gradient: Vector = {}  # --dgc_current: G(T_t;θ̃)
 
     def begin_task(self) -> None:
-        """θ̃ ← θ. If the network has grown, Γ' becomes G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where new."""
-        if self.snapshot is not None and not self.snapshot_fits() and (passes := self.view.buffer()):
-            calibrator = self.like_network(self.minus_buffer(self.gamma, self.snapshot, passes))
-            self.gamma = self.mean_gradient(self.host.net, passes)
-            accumulate(self.gamma, calibrator)
+        self.follow_growth()
         if self.host.dgc_past or self.args.dgc_current:
             self.begin_stage()
 
     def begin_stage(self) -> None:
+        """θ̃ ← θ, and G(T_t;θ̃) if it is asked for."""
         self.take_snapshot()
         if self.args.dgc_current:
             self.task_gradient = self.mean_gradient(self.host.net, self.view.task(current=True))
@@ -282,13 +297,13 @@ class Sampled(SnapshotEstimator):
             yield self.at_snapshot(self.view.step(replay, stream)), -1.0
 
     def after_step(self) -> None:
-        """After m steps Γ' and θ̃ move on to the present parameters, before the buffer changes."""
         if self.host.dgc_past or self.args.dgc_current:
             self.stage_step += 1
             if self.stage_step == self.args.dgc_m:
                 self.end_stage()
 
     def end_stage(self) -> None:
+        """After m steps Γ' and θ̃ move on to the present parameters, before the buffer changes."""
         passes = self.view.stage()
         self.move_gamma(passes, passes)
         self.begin_stage()
@@ -307,12 +322,6 @@ class Sampled(SnapshotEstimator):
         self.move_gamma(self.view.as_past(kept), kept)
         self.gamma = self.updated_average(self.gamma)
         self.take_snapshot()
-
-    def direction(self) -> Vector | None:
-        """Γ_DGC = g(x̄;θ) − g(x̄;θ̃) + Γ' (eq. 11) averaged over the buffer: c = Γ' − G(M;θ̃)."""
-        if not (self.gamma and self.snapshot_fits() and (passes := self.view.buffer())):
-            return None
-        return self.minus_buffer(self.gamma, self.snapshot, passes)
 
 
 class TaskFreeSampled(Sampled):
@@ -344,6 +353,7 @@ class Closed(Estimator):
         c_t = Γ'(t) − G(M_t; θ at the start of task t).
     """
 
+    FIXED_BUFFER = True
     STATE = ("calibrator",)
 
     def __init__(self, host: Any, view: Any, args: Any):
@@ -378,7 +388,7 @@ class Closed(Estimator):
 class Released(SnapshotEstimator):
     """The code published with the paper: it adds Γ' itself, estimated on raw images, to the base's gradient."""
 
-    VIEW = "raw"
+    VIEW, VIEWS, NO_OTHER_VIEW = "raw", (), "takes raw images, as its code does"
     NEEDS_DRAW = False
     STATE = (*SnapshotEstimator.STATE, "record", "n")
 
@@ -433,9 +443,12 @@ class Released(SnapshotEstimator):
         return self.gamma or None
 
 
+ESTIMATORS: dict[str, type[Estimator]] = {"sampled": Sampled, "closed": Closed, "released": Released}
+TASK_FREE = ESTIMATORS | {"sampled": TaskFreeSampled}
+
+
 def estimator_class(args: Any) -> type[Estimator]:
     """The one that `--dgc_estimator` names."""
     if not args.dgc_alpha:
         return Estimator
-    sampled = TaskFreeSampled if getattr(args, "task_free", False) else Sampled
-    return {"sampled": sampled, "closed": Closed, "released": Released}[args.dgc_estimator]
+    return (TASK_FREE if getattr(args, "task_free", False) else ESTIMATORS)[args.dgc_estimator]

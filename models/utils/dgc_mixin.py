@@ -7,26 +7,23 @@ gradient over *all* past data and corrects each step by it. In every form that i
 gradient: the paper's combined rule (eq. 15) is α·Γ_DGC + (1−α)·g(x̄;θ) = g(x̄;θ) + α·(Γ' − g(x̄;θ̃)). So the base's
 `observe` runs untouched; a hook of its optimizer adds the correction just before the step.
 
-What is added is said by the estimators (models/utils/dgc_estimators.py, where the notation is explained), and on which
-images by their views (models/utils/dgc_views.py). This file fits both to a base method: it notes what the base replays,
-and attaches to its optimizer and its hooks.
+What is added is said by the estimators (dgc_estimators.py, where the notation is explained), and on which images by
+their views (dgc_views.py). This file fits both to a base method: it notes what the base replays (dgc_draws.py), and
+attaches to its optimizer and its hooks. The flags are in dgc_flags.py.
 
 Calibration leaves no trace in the network: neither in its statistics, modes and `.grad`, nor in the random numbers of
 the base, because draws of its own come from a private generator.
 
-The three files import torch and the interface that Mammoth shares, and run in a Mammoth checkout as they are.
+These files import torch and the interface that Mammoth shares, and run in a Mammoth checkout as they are.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import inspect
-import logging
-import math
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -34,8 +31,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.utils.dgc_draws import Draw, images_and_labels, recorded
 from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded, share
-from models.utils.dgc_views import CHUNK, VIEWS, Draw, SameView, images_and_labels, raw_batches
+from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
+from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
 from utils.augmentations import apply_transform
 
 try:  # here an error of one line
@@ -44,83 +43,6 @@ except ImportError:  # in Mammoth
     UsageError = ValueError  # type: ignore[misc, assignment]
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
-
-
-# -- flags -----------------------------------------------------------------------------------------------------------
-
-
-def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
-    def convert(text: Any) -> Any:
-        if text is None:  # Mammoth passes defaults through here, too
-            return None
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not holds(value):
-            raise argparse.ArgumentTypeError(f"{text} is out of range: it must be {words}")
-        return value
-
-    convert.metavar = kind.__name__.upper()  # type: ignore[attr-defined]  # what a help text may show
-    return convert
-
-
-def add_dgc_args(parser: Any) -> None:
-    """The flags of the mixin; equation numbers are those of the paper."""
-    estimators, binary = ["sampled", "closed", "released"], _number(int, lambda v: v in (0, 1), "0 or 1")
-    parser.add_argument("--dgc_estimator", choices=estimators, default="sampled",
-        help="form of the correction: sampled = Algorithm 1 (eqs. 11, 12, 14), closed = its mean over replay batches, "
-        "released = the code published with the paper")  # fmt: skip
-    parser.add_argument("--dgc_alpha", type=_number(float, lambda v: 0 <= v <= 1, "in [0, 1]"), default=1e-3,
-        help="α of eq. 15, the share of the calibrated estimate; 0 is the base method")  # fmt: skip
-    parser.add_argument("--dgc_m", type=_number(int, lambda v: v >= 1, "a whole number, at least 1"), default=200,
-        help="m, the number of steps between updates of Γ' and θ̃ (eq. 12)")  # fmt: skip
-    parser.add_argument("--dgc_view", choices=["same", "plain"], default=None,
-        help="sampled: take the gradients at θ̃ on the base's own augmented pass in train mode (same, the default), "
-        "or on un-augmented images in eval mode (plain), as closed does")  # fmt: skip
-    parser.add_argument("--dgc_stage", choices=["batch", "buffer"], default="batch",
-        help="sampled: update Γ' (eq. 12) by one replay batch, as printed, or by the whole buffer")  # fmt: skip
-    parser.add_argument("--dgc_current", type=binary, default=0,
-        help="1 adds the SVRG term of the current task, G(T_t;θ̃) − g(x_t;θ̃), with the weight that the base gives to "
-        "the stream (eq. 10); sampled only")  # fmt: skip
-    parser.add_argument("--dgc_decay", type=_number(float, lambda v: v > 0, "greater than 0"), default=None,
-        help="let the correction decay as exp(−k/TAU) over the steps k of a task; constant by default")  # fmt: skip
-    parser.add_argument("--dgc_params", choices=["all", "head", "body"], default="all",
-        help="correct all parameters, only the classifier's, or only the others")  # fmt: skip
-
-
-def check_dgc_args(args: argparse.Namespace) -> None:
-    """Refuse what contradicts itself (ValueError with one line)."""
-    estimator, task_free, fill = args.dgc_estimator, getattr(args, "task_free", False), getattr(args, "buffer_fill", "")
-    problems = [
-        (estimator == "closed" and task_free,
-         "--dgc_estimator closed needs a buffer that stays as it is during a task: a task-free run has no tasks"),
-        (estimator == "closed" and fill == "stream",
-         "--dgc_estimator closed needs a buffer that stays as it is during a task: use --buffer_fill task_end"),
-        (estimator == "closed" and args.dgc_view == "same",
-         "--dgc_view same is for --dgc_estimator sampled; closed has no pair of gradients that could cancel"),
-        (estimator == "released" and args.dgc_view is not None,
-         f"--dgc_view {args.dgc_view} is for --dgc_estimator sampled; released takes raw images, as its code does"),
-        (args.dgc_current and estimator != "sampled", "--dgc_current 1 is a term of --dgc_estimator sampled"),
-        (args.dgc_current and task_free,
-         "--dgc_current 1 is zero in a task-free run, where each batch is a task: leave it out"),
-        (args.dgc_decay and task_free, "--dgc_decay counts the steps of a task: a task-free run has no tasks"),
-        (args.dgc_stage == "buffer" and estimator != "sampled",
-         f"--dgc_stage buffer is for --dgc_estimator sampled; {estimator} has no such stage"),
-    ]  # fmt: skip
-    for wrong, message in problems:
-        if wrong:
-            raise ValueError(message)
-    if args.dgc_m == 1:
-        logging.warning(
-            "--dgc_m 1: Γ' then takes in the noise of a batch at every step; the paper's own table collapses"
-        )
-
-
-def correction_scale(args: argparse.Namespace, step: int) -> float:
-    """How much of the correction is applied at a step of a task (from 0): the one place that gives it its shape."""
-    decay = 1.0 if args.dgc_decay is None else math.exp(-step / args.dgc_decay)
-    return args.dgc_alpha * decay
 
 
 # -- the mixin -------------------------------------------------------------------------------------------------------
@@ -172,7 +94,7 @@ class DgcMixin:
                 + ("; use --task_free 1" if hasattr(self.args, "task_free") else "")
             )
         dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.net.modules())
-        if dropout and isinstance(self.dgc_view, SameView):
+        if dropout and self.dgc_view.REPEATS_BASE:
             raise UsageError(
                 "--dgc_view same takes a pass twice, but the network has dropout, which is drawn anew each time: use "
                 "--dgc_view plain"
@@ -337,38 +259,18 @@ class DgcMixin:
         self._dgc_draws = self._dgc_last_draws
         self.dgc.end_batch()
 
-    @contextmanager
-    def _dgc_recording(self) -> Iterator[None]:
-        """Note what the base draws; of a base without `--buffer_fill`, also hold the writes back.
+    def _dgc_recording(self) -> AbstractContextManager[None]:
+        """Note what the base draws; if it has no `--buffer_fill`, also hold back what it wants to store."""
+        hold_back = None if hasattr(self.args, "buffer_fill") else self._dgc_hold_back
+        return recorded(self.buffer, self._dgc_remember, hold_back)
 
-        Not in a task-free run: it has no end of a task at which they could be made.
-        """
-        buffer = self.buffer
-        get_data, add_data = buffer.get_data, buffer.add_data
-
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            index, fields = _with_index(get_data, args, kwargs)
-            self._dgc_remember(index, fields)
-            return fields
-
-        def held_back(*args: Any, **kwargs: Any) -> Any:
-            fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
-            names = sorted(name for name, value in fields.items() if value is not None)
-            if "labels" not in names:
-                self._dgc_refuse("stores no labels with them")
-            if self._dgc_task_free:
-                return add_data(*args, **kwargs)
+    def _dgc_hold_back(self, names: list[str]) -> bool:
+        """Whether the fields of these names wait for the end of the task, which a task-free run does not have."""
+        if "labels" not in names:
+            self._dgc_refuse("stores no labels with them")
+        if not self._dgc_task_free:
             self._dgc_held_back = names
-            return None
-
-        buffer.get_data = recorded
-        if not hasattr(self.args, "buffer_fill"):
-            buffer.add_data = held_back
-        try:
-            yield
-        finally:
-            for name in ("get_data", "add_data"):
-                vars(buffer).pop(name, None)  # the class's own methods show again
+        return not self._dgc_task_free
 
     def _dgc_remember(self, index: Tensor | None, fields: Any) -> None:
         def stored() -> tuple[Tensor, Tensor]:
@@ -381,7 +283,7 @@ class DgcMixin:
     @contextmanager
     def _dgc_watching(self) -> Iterator[None]:
         """Until it is known how an unknown base passes x̄ through its network, see what goes there."""
-        if self._dgc_joined is not None or not self.dgc_past or not isinstance(self.dgc_view, SameView):
+        if self._dgc_joined is not None or not self.dgc_past or not self.dgc_view.REPEATS_BASE:
             yield
             return
         hook = self.net.register_forward_pre_hook(lambda _, given: self._dgc_passed.append(given[0]))
@@ -500,7 +402,7 @@ class DgcMixin:
         raise UsageError(f"{name}: DGC corrects the cross-entropy of replayed images, but its base {reason}")
 
 
-# -- looking at functions of others ------------------------------------------------------------------------------------
+# -- looking at the base ------------------------------------------------------------------------------------
 
 
 @lru_cache
@@ -508,29 +410,6 @@ def accepted_keywords(observe: Callable) -> frozenset[str] | None:
     """Names that an `observe` accepts; None if it takes all."""
     names = inspect.signature(observe).parameters
     return None if "kwargs" in names else frozenset(names)
-
-
-@lru_cache
-def signature(function: Callable) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-def _with_index(get_data: Callable, args: Any, kwargs: Any) -> tuple[Tensor | None, Any]:
-    """What a buffer hands out, and the rows that it drew, if its `get_data` can tell them."""
-    function = getattr(get_data, "__func__", None)
-    if function is None or "return_index" not in signature(function).parameters:
-        return None, get_data(*args, **kwargs)
-    call = signature(function).bind(get_data.__self__, *args, **kwargs)  # type: ignore[attr-defined]
-    wanted = call.arguments.get("return_index", False)
-    call.arguments["return_index"] = True
-    fields = function(*call.args, **call.kwargs)
-    if not _is_index(fields[0]):
-        raise UsageError(f"{function.__qualname__} takes return_index, but does not begin with an index of rows")
-    return fields[0], fields if wanted else tuple(fields[1:])
-
-
-def _is_index(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() == 1 and not value.is_floating_point()
 
 
 def _equal(a: Tensor, b: Any) -> bool:

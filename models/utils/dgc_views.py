@@ -12,9 +12,8 @@ The notation is that of models/utils/dgc_estimators.py; the host is the mixin (m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,32 +62,13 @@ def to_device(tensor: Tensor, device: Any) -> Tensor:
     return tensor.to(device)
 
 
-@dataclass(frozen=True)
-class Draw:
-    """A replay batch that the base got: images as they came, and how to read them un-augmented."""
-
-    images: Tensor
-    labels: Tensor | None
-    stored: Callable[[], tuple[Tensor, Tensor]]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-
-def images_and_labels(fields: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
-    """In what a buffer hands out: there may be an index or other images before them, and other fields after them."""
-    tensors = [field for field in fields if isinstance(field, Tensor)]
-    for images, labels in pairwise(tensors):
-        if images.dim() > 1 and labels.dim() == 1 and not labels.is_floating_point():
-            return images, labels
-    return next(field for field in tensors if field.dim() > 1), None
-
-
 # -- views of the images -----------------------------------------------------------------------------------------------
 
 
 class View:
     """Hands images of a host out as passes."""
+
+    REPEATS_BASE = False  # whether it takes the base's own pass once more, which it must know
 
     def __init__(self, host: Any):
         self.host = host
@@ -161,6 +141,8 @@ class RawView(PlainView):
 
 class SameView(View):
     """The base's own pass, rebuilt: its augmentation, its batch, train mode."""
+
+    REPEATS_BASE = True
 
     def step(self, replay: Any, stream: Any) -> list[Pass]:
         """x̄ and x_t of this step with these weights; in one pass if the base has them in one."""

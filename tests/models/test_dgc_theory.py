@@ -12,8 +12,8 @@ import torch
 from dgc_logistic import Array, Data, G, Literal, distance, settle, union
 from scipy import stats
 
+from models.utils.dgc_draws import Draw
 from models.utils.dgc_reference import Batch, Closed, Sampled
-from models.utils.dgc_views import Draw
 
 LR, PENALTY, M = 0.3, 0.1, 50
 WHOLE = ["--buffer_size", "2000"]  # room for all images

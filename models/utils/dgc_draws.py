@@ -1,0 +1,93 @@
+"""What a base method replays: noted while it calls its buffer, for Dynamic Gradient Calibration to take again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+try:  # here an error of one line
+    from utils.errors import UsageError
+except ImportError:  # in Mammoth
+    UsageError = ValueError  # type: ignore[misc, assignment]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A replay batch that the base got: images as they came, and how to read them un-augmented."""
+
+    images: Tensor
+    labels: Tensor | None
+    stored: Callable[[], tuple[Tensor, Tensor]]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def images_and_labels(fields: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
+    """In what a buffer hands out: there may be an index or other images before them, and other fields after them."""
+    tensors = [field for field in fields if isinstance(field, Tensor)]
+    for images, labels in pairwise(tensors):
+        if images.dim() > 1 and labels.dim() == 1 and not labels.is_floating_point():
+            return images, labels
+    return next(field for field in tensors if field.dim() > 1), None
+
+
+@contextmanager
+def recorded(
+    buffer: Any, drawn: Callable[[Tensor | None, Any], None], hold_back: Callable[[list[str]], bool] | None
+) -> Iterator[None]:
+    """Tell `drawn` the rows, if they are known, and the fields of each `get_data`.
+
+    `hold_back` is asked before each `add_data`, with the names of the fields; if it says yes, nothing is stored.
+    """
+    get_data, add_data = buffer.get_data, buffer.add_data
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        index, fields = _with_index(get_data, args, kwargs)
+        drawn(index, fields)
+        return fields
+
+    def held_back(*args: Any, **kwargs: Any) -> Any:
+        fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
+        if hold_back(sorted(name for name, value in fields.items() if value is not None)):  # type: ignore[misc]
+            return None
+        return add_data(*args, **kwargs)
+
+    buffer.get_data = watched
+    if hold_back is not None:
+        buffer.add_data = held_back
+    try:
+        yield
+    finally:
+        for name in ("get_data", "add_data"):
+            vars(buffer).pop(name, None)  # the class's own methods show again
+
+
+@lru_cache
+def signature(function: Callable) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _with_index(get_data: Callable, args: Any, kwargs: Any) -> tuple[Tensor | None, Any]:
+    """What a buffer hands out, and the rows that it drew, if its `get_data` can tell them."""
+    function = getattr(get_data, "__func__", None)
+    if function is None or "return_index" not in signature(function).parameters:
+        return None, get_data(*args, **kwargs)
+    call = signature(function).bind(get_data.__self__, *args, **kwargs)  # type: ignore[attr-defined]
+    wanted = call.arguments.get("return_index", False)
+    call.arguments["return_index"] = True
+    fields = function(*call.args, **call.kwargs)
+    if not _is_index(fields[0]):
+        raise UsageError(f"{function.__qualname__} takes return_index, but does not begin with an index of rows")
+    return fields[0], fields if wanted else tuple(fields[1:])
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 1 and not value.is_floating_point()
