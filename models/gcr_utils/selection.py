@@ -1,4 +1,19 @@
-"""Which images stand for all: their weighted loss gradients at the last layer add up to the gradient of all."""
+"""Which images stand for all: their weighted loss gradients at the last layer add up to the gradient of all.
+
+A block that fits keeps its images and their weights. From others images are chosen such that, for each class, with g
+the gradient of β·CE + α·MSE at the last layer,
+
+    ‖Σ_new wᵢgᵢ − Σ_old wᵢgᵢ‖² + λ‖w‖²,  w ≥ 0
+
+is small: by matching pursuit, with class quotas in proportion to the images, which stops as soon as the best image is
+one that it has already. Random ones then fill the block, with weight 1. λ is absolute, while g vanishes as the network
+learns: the longer a task is trained, the fewer images the pursuit takes and the more are random.
+
+Ours: these gradients are of un-augmented images in eval mode (the published code augments, and normalises each image by
+its batch), because they are then functions of the image alone. Old weights are in the target only, so that a block
+stands for what it stood for before, up to λ; the published code has them in the gradients of both sums, and forgets
+them. If the quotas exceed a block, the largest weights stay (there: the smallest).
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, assert_sg
 from torch import Tensor, nn
 
 from datasets.seq_digits import SequentialDigits
-from models.gcr import Gcr, weighted_mean
-from models.gcr_utils.memory import CandidateReservoir, Examples
+from models.gcr import Gcr
+from models.gcr_utils.candidates import CandidateReservoir
+from models.gcr_utils.coreset import Examples, weighted_mean
 from models.gcr_utils.selection import class_quotas, gram_matrix, logit_gradients, matching_pursuit, select
 from utils.augmentations import to_uint8
 from utils.cli.parse import parse_args
@@ -283,8 +284,8 @@ def test_weighted_mean() -> None:
 
 def record_replays(model: Gcr) -> list[Examples]:
     found: list[Examples] = []
-    replay = model._replay
-    model._replay = lambda stream: found.append(replay(stream)) or found[-1]  # type: ignore
+    replay = model.replay
+    model.replay = lambda stream: found.append(replay(stream)) or found[-1]  # type: ignore
     return found
 
 
@@ -370,7 +371,7 @@ def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
         model = build("gcr", tmp_path / f"{coreset} {candidates}", "--buffer_size", "64")
         model._current_task = 1
         fill(model, coreset, candidates)
-        batch = model._replay(stream)
+        batch = model.replay(stream)
         past = batch.labels == 0
         assert (int(past.sum()), int((batch.labels == 1).sum())) == (old, new)
         assert (batch.weights[~past] == 1).all() and (batch.logits[~past] == 1).all()
@@ -385,7 +386,7 @@ def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
     for candidates, replayed in [(0, 0), (5, 5), (500, 32)]:
         model.candidates.empty()
         fill(model, 0, candidates)
-        batch = model._replay(stream)
+        batch = model.replay(stream)
         assert len(batch.labels) == 32 and (batch.labels == 1).sum() == replayed == batch.weights.sum()
         assert (batch.images[batch.labels == 7] == 9).all()  # without weight, but real images for BatchNorm
 

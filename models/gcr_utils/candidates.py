@@ -1,8 +1,8 @@
-"""A reservoir of images that only the device knows to be wanted, and batches mixed from two memories."""
+"""A reservoir of images that only the device knows to be wanted."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -11,24 +11,8 @@ from utils.augmentations import to_device
 from utils.buffer import Buffer
 
 
-class Examples(NamedTuple):
-    """Images with what is known about each of them."""
-
-    images: Tensor
-    labels: Tensor
-    logits: Tensor
-    weights: Tensor
-
-    def rows(self, index: Tensor | slice) -> Examples:
-        return Examples(*(field[index] for field in self))
-
-
-def choose(mask: Tensor, yes: Examples, no: Examples) -> Examples:
-    """Row by row from one or the other, without asking the host which."""
-    return Examples(*(torch.where(_like(mask, a), a, b) for a, b in zip(yes, no, strict=True)))
-
-
-def _like(mask: Tensor, field: Tensor) -> Tensor:
+def per_row(mask: Tensor, field: Tensor) -> Tensor:
+    """The mask in a shape that broadcasts to the field."""
     return mask.view(-1, *[1] * (field.dim() - 1))
 
 
@@ -60,7 +44,7 @@ class CandidateReservoir(Buffer):
         slots = torch.where(overwritten, self.capacity, slots)
         kept = slots < self.capacity
         for name, value in {"examples": examples, "labels": labels, "logits": logits}.items():
-            self._write(name, torch.where(_like(kept, value), value, 0), slots)
+            self._write(name, torch.where(per_row(kept, value), value, 0), slots)
         self.taken += wanted.sum()
         self.num_seen_examples += len(labels)
 
