@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from models.utils.dgc_estimators import Pass, Term, Vector, accumulate, mean_gradient
-from models.utils.replay import ReplayModel, training_set
+from models.ssvrg_utils.stage import Batch, StageModel
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
-from utils.augmentations import apply_transform, to_device
 from utils.batch_norm import bn_track_stats
 
-Batch = tuple[Tensor, Tensor]  # images and labels
 Parts = list[tuple[float, Batch]]  # batches and their weights
 
 
-class Ssvrg(ReplayModel):
+class Ssvrg(StageModel):
     """Streaming SVRG (Frostig et al. 2015) in the form of the DGC paper (eq. 9), as a baseline for it.
 
     θ̃ are the parameters at the start of a stage: at the start of each task, and every m steps. With the full gradients
@@ -71,18 +65,10 @@ class Ssvrg(ReplayModel):
     def derived_args(cls, args: Any) -> dict[str, Any]:
         return {"ssvrg_current": args.ssvrg_current and not args.task_free}
 
-    def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        # What a stage replays. With boundaries that is the buffer itself, which stays as it is during a task.
-        self.memory = self.make_buffer() if args.task_free else self.buffer
-        self.full_transform = self.dataset.get_batch_transform(augment=args.ssvrg_full == "train", stream="ssvrg")
-        self.snapshot: list[nn.Module] = []  # θ̃; in a list, to be no submodule
-        self.full_gradient: Vector = {}  # ṽ/t + μ̃·(t−1)/t
-
     def observe(self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None) -> Tensor:
         args, past = self.args, self.past_share()
         if (past or args.ssvrg_current) and self.task_iteration % args.ssvrg_m == 0:
-            self._begin_stage()
+            self.begin_stage()
         parts: Parts = [(1 - past, (inputs, labels))]
         if past:
             memory = self.memory if self.snapshot else self.buffer
@@ -101,17 +87,6 @@ class Ssvrg(ReplayModel):
     def _loss(self, net: nn.Module, parts: Parts) -> Tensor:
         return torch.stack([weight * self.loss(net(images), labels) for weight, (images, labels) in parts]).sum()
 
-    def past_share(self) -> float:
-        """(t−1)/t; task-free 1/2 once there is something to replay."""
-        if self.args.task_free:
-            return 0.0 if self.buffer.is_empty() else 0.5
-        return super().past_share()
-
-    def fills_at_task_end(self) -> bool:
-        return not self.args.task_free
-
-    weighs_tasks = fills_at_task_end
-
     def _correct_gradients(self, parts: Parts) -> None:
         """g(X;θ) − g(X;θ̃) + G(θ̃)."""
         (snapshot,) = self.snapshot
@@ -123,44 +98,3 @@ class Ssvrg(ReplayModel):
         at_snapshot = torch.autograd.grad(paired, [held[name] for name in gradients])
         torch._foreach_sub_(list(gradients.values()), at_snapshot)
         torch._foreach_add_(list(gradients.values()), [self.full_gradient[name] for name in gradients])
-
-    # -- the start of a stage ------------------------------------------------------------------------------------
-
-    def _begin_stage(self) -> None:
-        """θ̃ ← θ, and the full gradients there."""
-        if self.snapshot:
-            self.snapshot[0].load_state_dict(self.net.state_dict())
-        else:
-            self.snapshot = [copy.deepcopy(self.net)]
-        if self.args.task_free:
-            self.memory.load_state_dict(self.buffer.state_dict())
-        past, self.full_gradient = self.past_share(), {}
-        if self.args.ssvrg_current:
-            accumulate(self.full_gradient, self._mean_gradient(self._task_batches()), 1 - past)
-        if past:
-            accumulate(self.full_gradient, self._mean_gradient(self._memory_batches()), past)
-
-    def _mean_gradient(self, batches: Iterable[Batch]) -> Vector:
-        """G(D;θ̃) from batches of a set; the live network stands for θ̃, which it equals now."""
-        training = self.args.ssvrg_full == "train"
-        passes = (Pass(images, (Term(labels),), training) for images, labels in batches)
-        return mean_gradient(
-            self.net, self.loss, passes, [n for n, p in self.net.named_parameters() if p.requires_grad]
-        )
-
-    def _task_batches(self) -> Iterator[Batch]:
-        task = training_set(self.dataset)
-        for rows in self._shuffled(len(task), self.args.batch_size):
-            rows = to_device(rows, task.targets.device)
-            images, labels = task.batch(rows).to(self.device), task.targets.index_select(0, rows).to(self.device)
-            yield apply_transform(images, self.full_transform), labels
-
-    def _memory_batches(self) -> Iterator[Batch]:
-        for rows in self._shuffled(len(self.memory), self.args.minibatch_size):
-            images, labels = self.memory.get_data_by_index(rows, self.full_transform, self.device)
-            yield images, labels
-
-    def _shuffled(self, count: int, size: int) -> tuple[Tensor, ...]:
-        """Rows in batches of one size (±1), of all classes: BatchNorm statistics of a single class would be others."""
-        rows = torch.randperm(count, generator=self.random_stream("ssvrg"))
-        return rows.tensor_split(math.ceil(count / size))

@@ -193,7 +193,7 @@ def test_the_rebuilt_batch_is_one_that_the_base_passed(name: str, level: str, tm
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_calibration_takes_the_noise_of_replay_away(seed: str) -> None:
     """By (1−α)² one step from θ̃, which is what SVRG is for; on a network without BatchNorm, whose curvature is mild."""
-    import dgc_variance
+    from benchmarks import dgc_variance
 
     flags = [word if word != "0" else seed for word in dgc_variance.FLAGS]
     with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,7 @@ from helpers import assert_same, run
 from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
-import models.hal
+import models.hal_utils.anchors
 from datasets.seq_digits import SequentialDigits
 from models.hal import Hal
 from models.hal_utils.portions import TaskPortions
@@ -30,7 +30,7 @@ BUFFER = ["--buffer_size", "50"]
 @pytest.fixture
 def few_anchor_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which it makes no difference how good the anchors are."""
-    monkeypatch.setattr(models.hal, "ANCHOR_STEPS", 5)
+    monkeypatch.setattr(models.hal_utils.anchors, "ANCHOR_STEPS", 5)
 
 
 def train_task(model: Hal, steps: int = 3) -> None:
@@ -145,7 +145,7 @@ def test_the_gradient_through_the_look_ahead_step_by_its_formula(
     hessian = torch.func.hessian(cross_entropy)(theta)
     expected = torch.func.grad(cross_entropy)(theta) + 0.7 * (u + v - 0.2 * hessian @ v)
 
-    model._backward_with_anchors(model.loss(model.net(images.view(-1, 1, 8, 8)), labels))
+    model.backward_with_anchors(model.loss(model.net(images.view(-1, 1, 8, 8)), labels))
     found = torch.cat([p.grad.flatten() for p in model.net.parameters()])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
     constant = torch.func.grad(cross_entropy)(theta) + 0.7 * u
@@ -234,15 +234,15 @@ def objective_by_hand(net: nn.Module, later: nn.Module, anchor: torch.Tensor, y:
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch of anchors is what SGD on each alone gives, in float64, and the network stays as it is."""
-    monkeypatch.setattr(models.hal, "ANCHOR_STEPS", 20)
+    monkeypatch.setattr(models.hal_utils.anchors, "ANCHOR_STEPS", 20)
     model = build("hal", tmp_path, *BUFFER, *network, "--gamma", "0.2")
     train_task(model)
     for batch in begin_task(model)[:3]:
         model.observe(*batch)
     in_double_precision(model, monkeypatch)
     finetuned: list[nn.Module] = []
-    original, objectives = Hal._finetuned, []
-    monkeypatch.setattr(Hal, "_finetuned", lambda self: finetuned.append(original(self)) or finetuned[-1])
+    original, objectives = Hal.finetuned, []
+    monkeypatch.setattr(Hal, "finetuned", lambda self: finetuned.append(original(self)) or finetuned[-1])
     objective = Hal.anchor_objective
 
     def recorded(self, *args):
@@ -303,7 +303,7 @@ def test_hindsight_is_sgd_on_the_memory(
     assert len(model.buffer) == 70  # 350 / 5 tasks; 128 were offered
     net, before = copy.deepcopy(model.net).train(), copy.deepcopy(model.net.state_dict())
     draws = record_draws(monkeypatch)
-    later = model._finetuned()
+    later = model.finetuned()
     rows = torch.cat([to_uint8((draw[0] * 0.3764 + 0.3058).clamp(0, 1)) for draw in draws]).flatten(1)
     assert len(rows) == images and len(draws) == images // 32 and min(len(draw[0]) for draw in draws) >= 32
     if finetune == "epoch":

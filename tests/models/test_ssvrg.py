@@ -82,11 +82,11 @@ class Spy:
     def __init__(self, model: Any, monkeypatch: pytest.MonkeyPatch):
         self.model, self.steps, self.stages, self.drawn = model, 0, [], {}
         self.twin = Twin(model.net, model.args.ssvrg_full, model.args.ssvrg_current)
-        self.observe, self.begin_stage, self.end_task = model.observe, model._begin_stage, model.end_task
+        self.observe, self.begin_stage, self.end_task = model.observe, model.begin_stage, model.end_task
         self.get_data = model.buffer.get_data
-        for name in ("observe", "end_task", "_begin_stage"):
-            monkeypatch.setattr(model, name, getattr(self, f"watched_{name.lstrip('_')}"))
-        for name in ("_task_batches", "_memory_batches"):
+        for name in ("observe", "end_task", "begin_stage"):
+            monkeypatch.setattr(model, name, getattr(self, f"watched_{name}"))
+        for name in ("task_batches", "memory_batches"):
             monkeypatch.setattr(model, name, self.recorded(name, getattr(model, name)))
         monkeypatch.setattr(model.buffer, "get_data", self.watched_get_data)
 
@@ -109,7 +109,7 @@ class Spy:
         theta = state(self.model.net)
         self.begin_stage()
         assert_same_state(self.model.net, theta)
-        self.twin.begin_stage(self.drawn.get("_task_batches", []), self.drawn.get("_memory_batches", []), theta)
+        self.twin.begin_stage(self.drawn.get("task_batches", []), self.drawn.get("memory_batches", []), theta)
 
     def watched_observe(self, inputs: Tensor, labels: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
         self.xbar = None
@@ -190,12 +190,12 @@ def test_full_gradients_are_over_all_images_once_and_drawn_anew(tmp_path: Path) 
     model.meta_end_task(model.dataset)
     begin_task(model)
     task = model.dataset.train_loader.dataset
-    rows = [torch.cat(model._shuffled(len(task), 64)) for _ in range(2)]
+    rows = [torch.cat(model.shuffled(len(task), 64)) for _ in range(2)]
     assert torch.equal(rows[0].sort().values, torch.arange(len(task))) and not torch.equal(rows[0], rows[1])
-    assert {len(labels) for _, labels in model._task_batches()} <= {len(task) // 5, len(task) // 5 + 1}
-    labels = torch.cat([labels for _, labels in model._task_batches()])
+    assert {len(labels) for _, labels in model.task_batches()} <= {len(task) // 5, len(task) // 5 + 1}
+    labels = torch.cat([labels for _, labels in model.task_batches()])
     assert torch.equal(labels.sort().values, task.targets.sort().values)
-    images = torch.cat([images for images, _ in model._memory_batches()])
+    images = torch.cat([images for images, _ in model.memory_batches()])
     stored = (model.buffer.examples.float() / 255 - 0.3058) / 0.3764
     assert torch.allclose(images.flatten(1).sum(1).sort().values, stored.flatten(1).sum(1).sort().values, atol=1e-4)
 
@@ -273,7 +273,7 @@ def test_near_the_snapshot_the_variance_is_smaller_than_ers_and_the_mean_is_righ
     model.opt = model.get_optimizer(lr=1e-30)
     start, direction = random.normal(0, 0.3, (10, 64)), random.normal(0, 1, (10, 64))
     convex.set_weights(model, start)
-    model._begin_stage()
+    model.begin_stage()
     model._task_iteration, model.args.ssvrg_m = 1, 10**9  # in the middle of the stage
     images, memory, past = model.dataset.train_loader.dataset, model.buffer, model.past_share()
     task = convex.as_data(images.data.permute(0, 3, 1, 2), images.targets)

@@ -17,8 +17,9 @@ from torch import nn
 
 from datasets.seq_digits import SequentialDigits
 from models.utils.exemplars import draw_balanced, keep_first_of_each
-from models.xder import Replay, XDer
+from models.xder import XDer
 from models.xder_utils.losses import future_constraint, graft, past_constraint
+from models.xder_utils.stored_logits import Replay
 from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
@@ -270,7 +271,7 @@ def test_logits_are_renewed_with_probability_one_over_the_number_of_draws(tmp_pa
     replay = Replay(torch.arange(288), marker, buffer.labels, stored, buffer.task_labels, torch.ones(288).bool())
     for _ in range(10):
         model.draws[:], buffer.logits[:] = 3, stored
-        model._renew_logits([replay])
+        model.renew_logits([replay])
         changed = buffer.logits[:, 2:] == -100
         assert torch.equal(changed.any(1), changed.all(1)) and torch.equal(buffer.logits[:, :2], stored[:, :2])
         assert (model.draws == 4).all()
@@ -279,7 +280,7 @@ def test_logits_are_renewed_with_probability_one_over_the_number_of_draws(tmp_pa
 
     buffer.logits[:], buffer.write_mask = stored, torch.tensor(False)  # after a step that was not finite
     model.draws.zero_()
-    model._renew_logits([replay])
+    model.renew_logits([replay])
     assert torch.equal(buffer.logits, stored)
     model.meta_begin_task(model.dataset)
     assert (model.draws == 0).all()
