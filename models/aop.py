@@ -95,7 +95,7 @@ class Aop(ContinualModel):
 
     @torch.no_grad()
     def _project(self, means: dict[str, Tensor]) -> None:
-        layers, progress = projected_layers(self.net), self._progress()
+        layers, progress = projected_layers(self.net), self.progress()
         for name, mean in means.items():
             layer, root = layers[name], self.roots[name]
             rows = input_rows(layer, mean)
@@ -103,7 +103,7 @@ class Aop(ContinualModel):
             if layer.weight.grad is not None:
                 project(layer.weight.grad, root)
 
-    def _progress(self) -> float:
+    def progress(self) -> float:
         """λ in [0, 1): the part of the task, or of the horizon, that is done."""
         args = self.args
         if args.task_free:

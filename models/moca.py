@@ -93,7 +93,7 @@ class Moca(ReplayModel):
             )
             features = self.net(images, returnt="features")
             if self.args.task_free or self.n_old_classes:
-                features = self._perturb(features, images, self._is_old(replayed_labels, labels), labels)
+                features = self.perturb(features, images, self._is_old(replayed_labels, labels), labels)
             loss_replay = self.loss(self.net.classifier(features), replayed_labels)
         loss = loss_stream + loss_replay
         loss.backward()
@@ -113,16 +113,16 @@ class Moca(ReplayModel):
             return (replayed_labels[:, None] != stream_labels).all(1)
         return replayed_labels < self.n_old_classes
 
-    def _perturb(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
+    def perturb(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
         if self.args.moca_variant == "wap":
-            noise = self._adversarial_features(features, images, old, stream_labels)
+            noise = self.adversarial_features(features, images, old, stream_labels)
         else:
             noise = torch.randn(features.shape, generator=self.random_stream("moca"))
             noise = to_device(noise, self.device)
         unit, noise = (direction(x, self.net.classifier.eps) for x in (features, noise))
         return torch.where(old[:, None], unit + self.args.moca_lambda * noise, unit)
 
-    def _adversarial_features(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
+    def adversarial_features(self, features: Tensor, images: Tensor, old: Tensor, stream_labels: Tensor) -> Tensor:
         """φ(x;θ'). Neither θ nor its gradients change."""
         wrong = stream_labels[torch.arange(len(images), device=self.device) % len(stream_labels)]
         crossed = self.loss(self.net.classifier(features), wrong, reduction="none")

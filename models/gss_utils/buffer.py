@@ -51,10 +51,10 @@ class ScoredBuffer(Buffer):
         self.scores[first : first + free] = batch_score
         taken = {first + row: row for row in range(free)}
         if free < count and batch_score < 1:
-            taken |= self._replace(image_scores, free)
+            taken |= self.replace(image_scores, free)
         return torch.tensor(list(taken.values()), dtype=torch.int64), torch.tensor(list(taken), dtype=torch.int64)
 
-    def _replace(self, image_scores: np.ndarray, first: int) -> dict[int, int]:
+    def replace(self, image_scores: np.ndarray, first: int) -> dict[int, int]:
         """Slot → row of the batch, of rows from `first` on; the last one that has taken a slot stays in it.
 
         One by one, because a slot's score changes hands with it; numpy is fast enough for that.

@@ -180,7 +180,7 @@ def compare_with(revision: str) -> bool:
     counts = {"same": 0, "new": 0, "different": 0}
     for precision in old:
         for name, command in commands().items():
-            verdict, detail = _verdict(old[precision][name], new[precision][name])
+            verdict, detail = judge(old[precision][name], new[precision][name])
             counts[verdict] += 1
             if verdict != "same":
                 print(f"{verdict}: {precision} {name} ({command})\n  {detail}")
@@ -188,7 +188,7 @@ def compare_with(revision: str) -> bool:
     return not counts["different"]
 
 
-def _verdict(old: Any, new: Any) -> tuple[str, str | None]:
+def judge(old: Any, new: Any) -> tuple[str, str | None]:
     if isinstance(new, str):
         return "different", f"it is refused now: {new}"
     if isinstance(old, str):

@@ -231,6 +231,7 @@ def test_every_matrix_is_projected_and_nothing_else_is_trained(tmp_path: Path) -
         assert (parameter.requires_grad, parameter.grad is not None) == (projected, projected), name
         assert torch.equal(parameter, before[name]) != projected, name
     assert not torch.equal(model.net.bn1.running_mean, before["bn1.running_mean"])
+    # Of PyTorch, which has no other way to ask for the hooks that are left.
     assert not any(module._forward_pre_hooks for module in model.net.modules())
     assert uncapturable(model) == []
 
@@ -258,7 +259,7 @@ def test_progress_through_tasks_and_horizons(tmp_path: Path) -> None:
         model = build("aop", tmp_path, *flags)
         found = []
         for batch in begin_task(model)[:6]:
-            found.append(model._progress())
+            found.append(model.progress())
             model.meta_observe(*batch)
         return found
 

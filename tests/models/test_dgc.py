@@ -120,6 +120,7 @@ def gradients_of_one_step(model: Any, batch: Any, loss: Any = None) -> Tensor:
         if loss is not None:
             raise Aborted
 
+    # Hooks run in the order of their registration, which only a private name of PyTorch can change: this one first.
     hook = model.opt.register_step_pre_hook(look)
     model.opt._optimizer_step_pre_hooks.move_to_end(next(reversed(model.opt._optimizer_step_pre_hooks)), last=False)
     if loss is not None:
@@ -319,7 +320,7 @@ def test_frozen_parameters_and_those_without_gradient(estimator: str, tmp_path: 
         seen["correction"] = model.net.bn1.weight.grad
         model.net.bn1.weight.grad = None
 
-    # Hooks run in the order of their registration: this one before the mixin's.
+    # As above: this hook before the mixin's.
     hooks = model.opt._optimizer_step_pre_hooks
     model.opt.register_step_pre_hook(lose_a_gradient)
     hooks.move_to_end(next(reversed(hooks)), last=False)

@@ -88,6 +88,7 @@ def test_then_the_correction_has_zero_mean_over_the_buffer(view: str, past: Data
         for index in torch.randperm(len(past[0])).split(batch):
             images, labels = model.buffer.get_data_by_index(index)
             model.opt.zero_grad()
+            # Private, because it is no step of the base: the correction for a draw that the test chooses.
             model._dgc_draws = [Draw(images, labels, lambda index=index: model.dgc_rows(index))]
             model._dgc_before_step(model.opt)
             added.append(model.net.linear.weight.grad.numpy().copy())

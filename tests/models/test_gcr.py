@@ -337,7 +337,7 @@ def test_step_is_the_gradient_of_the_weighted_terms(device: torch.device, tmp_pa
 )
 def test_share_of_the_candidates(task: int, past: int, new: int, expected: int, tmp_path: Path) -> None:
     model = build("gcr", tmp_path, "--buffer_size", "100")
-    model._current_task, model.past_taken = task, past
+    model._current_task, model.past_taken = task, past  # private: only the training loop counts tasks
     model.candidates.taken.fill_(new)
     assert model.n_candidates(32) == expected
 
@@ -369,7 +369,7 @@ def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
     stream = Examples(torch.full((20, 1, 8, 8), 9.0), torch.full((20,), 7), torch.zeros(20, 10), torch.zeros(20))
     for coreset, candidates, old, new in [(60, 40, 16, 16), (60, 5, 27, 5), (60, 0, 32, 0), (20, 0, 32, 0)]:
         model = build("gcr", tmp_path / f"{coreset} {candidates}", "--buffer_size", "64")
-        model._current_task = 1
+        model._current_task = 1  # private: only the training loop counts tasks
         fill(model, coreset, candidates)
         batch = model.replay(stream)
         past = batch.labels == 0

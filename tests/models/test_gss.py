@@ -124,6 +124,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert modes == [module.training for module in net.modules()] and modes[0] and not all(modes)
     assert (net.conv1.weight.grad == 1).all() and net.classifier.weight.grad is None
+    # Of PyTorch, which has no other way to ask for the hooks that are left.
     assert not any(module._forward_hooks for module in net.modules()) and not scores.requires_grad
 
 
@@ -210,7 +211,7 @@ def test_the_law_of_replacement() -> None:
     counts = np.zeros(4)
     for _ in range(trials):
         buffer.scores = scores.copy()
-        slots = buffer._replace(np.array([own]), 0)
+        slots = buffer.replace(np.array([own]), 0)
         assert all(buffer.scores[slot] == own for slot in slots)
         counts[next(iter(slots), 3)] += 1
     law = scores / scores.sum() * scores / (scores + own)

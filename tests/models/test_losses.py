@@ -72,7 +72,7 @@ def test_a_difference_is_named_by_its_first_row():
     ],
 )
 def test_a_command_that_a_revision_does_not_know_is_new(old: Any, new: Any, verdict: str):
-    assert record._verdict(old, new)[0] == verdict
+    assert record.judge(old, new)[0] == verdict
 
 
 def test_two_revisions_are_compared_byte_for_byte(tmp_path: Path):

@@ -139,12 +139,12 @@ def test_the_adversarial_step_leaves_no_trace(tmp_path: Path) -> None:
     features = model.net(images, returnt="features")
     model.opt.zero_grad()
     before = copy.deepcopy(model.net.state_dict())
-    noise = model._adversarial_features(features, images, labels < 2, batches[3][1])
+    noise = model.adversarial_features(features, images, labels < 2, batches[3][1])
     assert not noise.requires_grad and not torch.allclose(noise, features)
     for name, value in model.net.state_dict().items():
         assert torch.equal(value, before[name]), name
     assert all(p.grad is None for p in model.net.parameters())
-    untouched = model._adversarial_features(features, images, labels < 0, batches[3][1])  # no old image: no step
+    untouched = model.adversarial_features(features, images, labels < 0, batches[3][1])  # no old image: no step
     torch.testing.assert_close(untouched, features)
     features.sum().backward()  # the graph of the pass is still there
 
@@ -152,14 +152,14 @@ def test_the_adversarial_step_leaves_no_trace(tmp_path: Path) -> None:
 def record_shifts(model: Moca, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """How far each replayed feature is moved, in each step from now on that perturbs any."""
     shifts: list[Tensor] = []
-    perturb = model._perturb
+    perturb = model.perturb
 
     def recorded(features: Tensor, *rest: Tensor) -> Tensor:
         result = perturb(features, *rest)
         shifts.append((result - direction(features)).detach().norm(dim=1))
         return result
 
-    monkeypatch.setattr(model, "_perturb", recorded)
+    monkeypatch.setattr(model, "perturb", recorded)
     return shifts
 
 
