@@ -1,4 +1,4 @@
-"""Averaged GEM: a step may not increase the loss on a batch from memory."""
+"""Averaged GEM: a step may not increase the loss on a batch from the buffer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Agem(AveragedGem):
 
         g = ∇CE(B),  h = ∇CE(R);  step along g if ⟨g, h⟩ ≥ 0, else along g − (⟨g, h⟩ / ⟨h, h⟩) · h
 
-    g and h are over all parameters; h itself is never followed. R is an augmented batch from memory.
+    g and h are over all parameters; h itself is never followed. R is an augmented batch from the buffer.
 
-    Memory: at the end of each of the T tasks, M/T of its images, drawn uniformly without replacement. Mammoth stores
+    Buffer: at the end of each of the T tasks, M/T of its images, drawn uniformly without replacement. Mammoth stores
     one mini-batch of each task, whatever M is: `--agem_per_task 32`; should that exceed M, it is a reservoir. Also as
     in Mammoth, R goes through the network in train mode, by itself: BatchNorm normalises it by its own statistics,
     and the running ones take it in.
@@ -42,14 +42,14 @@ class Agem(AveragedGem):
     @classmethod
     def check_args(cls, args: Any) -> None:
         if args.task_free:
-            raise ValueError(f"--task_free 1: {cls.NAME} needs task boundaries to fill its memory; use --model agem_r")
+            raise ValueError(f"--task_free 1: {cls.NAME} needs task boundaries to fill its buffer; use --model agem_r")
         if (args.agem_per_task or 0) > args.buffer_size:
             raise ValueError(
-                f"--agem_per_task {args.agem_per_task}: the memory holds only --buffer_size {args.buffer_size} images"
+                f"--agem_per_task {args.agem_per_task}: the buffer holds only --buffer_size {args.buffer_size} images"
             )
 
     def images_to_store(self) -> int:
-        """Of the current task. What M/T leaves over goes to the first tasks, one each."""
+        """How many of the current task. What M/T leaves over goes to the first tasks, one each."""
         share, rest = divmod(self.args.buffer_size, self.n_tasks)
         return self.args.agem_per_task or share + (self.current_task < rest)
 

@@ -11,7 +11,7 @@ from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_typ
 
 
 class AgemR(AveragedGem):
-    """A-GEM (Chaudhry et al. 2019) with a memory that is a reservoir of the stream, filled at each step.
+    """A-GEM (Chaudhry et al. 2019) with a buffer that is a reservoir of the stream, filled at each step.
 
     The step is A-GEM's. So h is the gradient on a sample of everything seen so far, the current task included.
     Mammoth's replay batches are neither augmented nor normalised, unlike those of its other methods:

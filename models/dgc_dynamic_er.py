@@ -32,7 +32,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
     is handed from φ_{t−1} to φ_t. g is the cross-entropy of H.
 
     x̄ is the images of past classes in a batch and w their share of it, as in the base's mean over the batch. So x̄ is a
-    draw from memory, of random size; batches that DGC draws by itself hold as many as a batch has on average.
+    draw from the buffer, of random size; batches that DGC draws by itself hold as many as a batch has on average.
     `--minibatch_size` is the size of draws in the views `plain` and `raw`.
     """
 
@@ -44,7 +44,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
         super().check_args(args)
         if args.dgc_current:
             raise ValueError(
-                "--dgc_current 1 needs batches of the current task alone, but Dynamic ER mixes memory into them: "
+                "--dgc_current 1 needs batches of the current task alone, but Dynamic ER mixes the buffer into them: "
                 "leave it out"
             )
 
@@ -69,7 +69,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
         return inputs, labels < self.n_past_classes if at_hand(labels) else ALL
 
     def dgc_mix(self) -> tuple[int, int]:
-        """As a batch of the task's images and memory, merged and shuffled, is composed on average."""
+        """As a batch of the task's images and the buffer, merged and shuffled, is composed on average."""
         stored, own, size = len(self.buffer), self.dgc_training_set().n_own, self.args.batch_size
         replayed = max(1, round(size * stored / (stored + own)))
         return size - replayed, replayed

@@ -1,4 +1,4 @@
-"""Dynamic ER: a new feature extractor for every task, trained on its images and those in memory."""
+"""Dynamic ER: a new feature extractor for every task, trained on its images and those in the buffer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class DynamicEr(ReplayModel):
 
     Task t of c classes, after P earlier ones, adds the extractor φ_t, which starts as a copy of φ_{t−1}; φ₁ … φ_{t−1}
     are frozen. The head H on [φ₁, …, φ_t] keeps the weights that it had; A is a new head on φ_t. Over the task's images
-    and all of memory, merged and shuffled,
+    and the whole buffer, merged and shuffled,
 
         L = CE(H(φ₁(x), …, φ_t(x)), y) + CE(A(φ_t(x)), max(y − P + 1, 0))     (the first term alone in task 1)
 
     A tells the new classes apart from one another and from all old ones together. At the end of a task t > 1 the
-    new classes' rows of H are scaled to the mean norm of the old ones, their biases left alone; memory then keeps
+    new classes' rows of H are scaled to the mean norm of the old ones, their biases left alone; the buffer then keeps
     ⌊M / (P + c)⌋ images of each class in herding order (eval mode, un-augmented, features on the unit sphere).
 
-    Ours: A does not exist in task 1, where it has nothing to do. Nothing is drawn from memory batch by batch:
+    Ours: A does not exist in task 1, where it has nothing to do. Nothing is drawn from the buffer batch by batch:
     `--minibatch_size` is for those who watch (`--dgc_diagnostics`) and for DGC.
     """
 

@@ -1,4 +1,4 @@
-"""Gradient-based Sample Selection: replay from a memory of images whose gradients differ."""
+"""Gradient-based Sample Selection: replay from a buffer of images whose gradients differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.augmentations import apply_transform
 class Gss(ReplayModel):
     """Gradient-based Sample Selection, greedy (Aljundi et al. 2019). Steps are those of Experience Replay.
 
-    After a step, q random images of the memory with gradients h_j are compared with the new batch:
+    After a step, q random images of the buffer with gradients h_j are compared with the new batch:
 
         s_B = 1 + max_j cos(g_B, h_j) for its mean gradient,    s_x = 1 + max_j cos(g_x, h_j) for each of its images
 
@@ -36,7 +36,7 @@ class Gss(ReplayModel):
     def get_parser(parser: ArgumentParser) -> ArgumentParser:
         add_rehearsal_args(parser)
         add, count = parser.add_argument, number(int, 1)
-        add("--gss_minibatch_size", type=count, default=32, help="images of the memory to compare a batch with, q")
+        add("--gss_minibatch_size", type=count, default=32, help="images of the buffer to compare a batch with, q")
         add("--batch_num", type=count, default=1, help="steps on each batch of the stream, each with its own replay")
         add(
             "--gss_raw",
@@ -67,7 +67,7 @@ class Gss(ReplayModel):
         return loss.detach()
 
     def scores(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Of a batch, then of each of its images."""
+        """The score of a batch, then those of its images."""
         if self.buffer.is_empty():
             return torch.full((1 + len(labels),), FIRST_SCORE, device=self.device)
         transform = None if self.args.gss_raw else getattr(self, "normalization_transform", None)

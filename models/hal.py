@@ -22,13 +22,13 @@ class Hal(AnchorModel):
         θ ← θ − η ∇[ CE(B∪R; θ) + λ · mean (f_θ(e) − f_θ'(e))² ]        θ' is a function of θ
         φ̄ ← β φ̄ + (1−β) · mean φ(B)                                     0 when a task begins
 
-    At the end of a task, θ_M is θ fine-tuned on the memory for one epoch: what training on other data will do to it.
+    At the end of a task, θ_M is θ fine-tuned on the buffer for one epoch: what training on other data will do to it.
     Each class y of the task gets an anchor, from uniform noise by 100 steps of gradient descent with rate η, that
     keeps its loss low now, suffers from fine-tuning, and has a feature that is typical of the task:
 
         min_e CE(e, y; θ) − CE(e, y; θ_M) + γ · ‖φ_θ(e) − φ̄‖²
 
-    The memory is a ring of ⌊M/T⌋ slots for each task. Mammoth ignored its own ring until the end of 2023 and used a
+    The buffer is a ring of ⌊M/T⌋ slots for each task. Mammoth ignored its own ring until the end of 2023 and used a
     reservoir (`--hal_memory reservoir`), and it fine-tunes on one batch only (`--hal_finetune batch`).
 
     The gradient flows through the look-ahead step, too, as in the authors' code: with v = ∂/∂θ' of the mean, θ' gives
@@ -56,7 +56,7 @@ class Hal(AnchorModel):
         add("--gamma", type=weight, required=True, help="anchors: weight of the distance to the mean feature, γ")
         memory = "ring of equal portions per task (the paper), or a reservoir (as Mammoth until 2023)"
         add("--hal_memory", type=choice("ring", "reservoir"), default="ring", help=memory)
-        finetune = "simulate forgetting by one epoch on the memory (the paper), or by one batch of it (as Mammoth)"
+        finetune = "simulate forgetting by one epoch on the buffer (the paper), or by one batch of it (as Mammoth)"
         add("--hal_finetune", type=choice("epoch", "batch"), default="epoch", help=finetune)
         add(
             "--hal_stop_gradient",

@@ -24,7 +24,7 @@ class Moca(ReplayModel):
         φ̃(x) = φ(x)/‖φ(x)‖ + λ·n/‖n‖  for x of a past task's class,  φ(x)/‖φ(x)‖  for others
 
     B and R pass through the network one after the other. The direction n has no gradient. `gaussian`: n ~ N(0, I).
-    `wap`, weight-adversarial perturbation: n = φ(x) in a network one step away, in which memory is less memory,
+    `wap`, weight-adversarial perturbation: n = φ(x) in a network one step away, which knows old images less,
 
         θ' = θ − η ∇_θ κ·CE(f(R_past), labels of B)
 

@@ -18,11 +18,11 @@ class Ssvrg(StageModel):
     """Streaming SVRG (Frostig et al. 2015) in the form of the DGC paper (eq. 9), as a baseline for it.
 
     θ̃ are the parameters at the start of a stage: at the start of each task, and every m steps. With the full gradients
-    μ̃ = G(memory;θ̃) and ṽ = G(T_t;θ̃), a step on a stream batch X and a replay batch X̄ follows
+    μ̃ = G(buffer;θ̃) and ṽ = G(T_t;θ̃), a step on a stream batch X and a replay batch X̄ follows
 
         v = (1/t) · [g(X;θ) − g(X;θ̃) + ṽ] + ((t−1)/t) · [g(X̄;θ) − g(X̄;θ̃) + μ̃],
 
-    by numbers of images where tasks differ in size (Remark 3.1). The first task has no second part. The memory, a
+    by numbers of images where tasks differ in size (Remark 3.1). The first task has no second part. The buffer, a
     reservoir, takes in a task at its end: during a stage it must stay as it is.
 
     Ours, where the paper is silent: X and X̄ have forward passes of their own, as g is a gradient of one batch. All

@@ -1,4 +1,4 @@
-"""X-DER: logits in memory are brought up to date, and heads of tasks to come are prepared."""
+"""X-DER: logits in the buffer are brought up to date, and heads of tasks to come are prepared."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class XDer(LogitsModel):
         add("--eta", type=weight, required=True, help="weight of the constraints on past and future heads, η")
         add("--m", type=weight, required=True, help="margin of the constraints, μ")
         add("--simclr_temp", type=number(float, above=0), default=5.0, help="temperature of the contrastive loss")
-        add("--simclr_batch_size", type=number(int, 1), default=64, help="contrastive loss: images from memory")
+        add("--simclr_batch_size", type=number(int, 1), default=64, help="contrastive loss: images from the buffer")
         add("--simclr_num_aug", type=number(int, 2), default=2, help="contrastive loss: strong views of each image")
         add("--past_constraint", type=binary_to_boolean_type, default=True, help="0: no L_past (as newer Mammoth)")
         add("--future_constraint", type=binary_to_boolean_type, default=True, help="0: no L_future")
@@ -88,7 +88,7 @@ class XDer(LogitsModel):
         return {name: term.detach() for name, term in terms.items()}
 
     def _future_constraint(self, outputs: Tensor, labels: Tensor, replays: list[Replay]) -> Tensor:
-        """Over the stream's images and the distinct ones from memory, in one mean."""
+        """Over the stream's images and the distinct ones from the buffer, in one mean."""
         outputs = torch.cat([outputs, *(replay.outputs for replay in replays)])
         tasks = torch.cat([self.task_of_class[labels], *(replay.tasks for replay in replays)])
         own_head = self.task_of_class == tasks[:, None]

@@ -64,7 +64,7 @@ def store_blocks(buffer: Any, weights: Tensor, blocks: dict[int, Examples]) -> N
 
 @torch.no_grad()
 def outputs_and_features(net: nn.Module, images: Tensor, transform: Any) -> tuple[Tensor, Tensor]:
-    """Of images as they are stored, in eval mode."""
+    """What the network makes of images as they are stored, in eval mode."""
     with network_mode(net, training=False):
         parts = [net(to_input(x, transform), returnt="both") for x in images.split(CHUNK)]
     outputs, features = zip(*parts, strict=True)

@@ -1,4 +1,4 @@
-"""A memory in which every slot has a score; what is to be stored competes with what is there."""
+"""A buffer in which every slot has a score; what is to be stored competes with what is there."""
 
 from __future__ import annotations
 

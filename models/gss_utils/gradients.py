@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 class Products:
-    """Of the gradients g_x of a batch of the stream and h_j of images from memory, summed up block by block."""
+    """Products of the gradients g_x of a stream batch and h_j of images from the buffer, summed up block by block."""
 
     def __init__(self, n_stream: int, n_memory: int, like: Tensor):
         self.n_stream = n_stream
@@ -54,7 +54,7 @@ class Products:
         self.batch_square += stream.mean(0).square().sum()
 
     def scores(self) -> Tensor:
-        """1 + the highest cosine with a memory image: of the batch's gradient, mean g_x, then of each g_x.
+        """1 + the highest cosine with a stored image: of the batch's gradient, mean g_x, then of each g_x.
 
         A gradient of zero has the cosine 0 with every other.
         """

@@ -37,7 +37,7 @@ class AnchorModel(ReplayModel):
         """A ring of equal portions per task, or a reservoir."""
         ring, size, tasks = self.args.hal_memory == "ring", self.args.buffer_size, self.n_tasks
         if size < (2 * tasks if ring else 2):  # fine-tuning needs two images, since BatchNorm can't normalise one
-            owner, enough = (f"each of the {tasks} tasks", 2 * tasks) if ring else ("the memory", 2)
+            owner, enough = (f"each of the {tasks} tasks", 2 * tasks) if ring else ("the buffer", 2)
             raise UsageError(f"--buffer_size {size} leaves {owner} less than two images; use at least {enough}")
         if ring:
             return TaskPortions(size, tasks, self.device, self.random_stream("buffer"), self.dataset.image_dtype)
@@ -57,14 +57,14 @@ class AnchorModel(ReplayModel):
         self.anchors[self.n_past_classes : self.n_seen_classes] = anchors
 
     def anchor_objective(self, anchors: Tensor, classes: Tensor, finetuned: nn.Module) -> Tensor:
-        """Of each anchor: CE(e, y; θ) − CE(e, y; θ_M) + γ · ‖φ_θ(e) − φ̄‖²."""
+        """For each anchor CE(e, y; θ) − CE(e, y; θ_M) + γ · ‖φ_θ(e) − φ̄‖²."""
         outputs, features = self.net(anchors, returnt="both")
         now = F.cross_entropy(outputs, classes, reduction="none")
         later = F.cross_entropy(finetuned(anchors), classes, reduction="none")
         return now - later + self.args.gamma * (features - self.mean_features).square().sum(1)
 
     def finetuned(self) -> nn.Module:
-        """θ_M, in eval mode: a copy of the network after plain SGD on the memory, augmented, in random order."""
+        """θ_M, in eval mode: a copy of the network after plain SGD on the buffer, augmented, in random order."""
         net, size = copy.deepcopy(self.net).train(), max(self.args.minibatch_size, 2)
         parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
         order = torch.randperm(len(self.buffer), generator=self.random_stream("hal"))

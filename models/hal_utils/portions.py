@@ -1,4 +1,4 @@
-"""A memory with a portion for each task, which holds the latest images of that task."""
+"""A buffer with a portion for each task, which holds the latest images of that task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaskPortions(Buffer):
 
     def begin_portion(self, task: int) -> None:
         """From now on images are of this task (from 0); what is stored of earlier ones stays."""
-        # A memory handed over by another run counts as full: the portions of tasks to come are free nevertheless.
+        # A buffer handed over by another run counts as full: the portions of tasks to come are free nevertheless.
         self.first, self.offered = min(self.filled, task * self.portion), 0
         self.filled = self.first
 

@@ -81,7 +81,7 @@ def borrowed(net: nn.Module, training: bool = False) -> Iterator[None]:
 
 
 def gradient(net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable[str]) -> Vector:
-    """Of the sum over passes, for the named parameters; not through `.grad`, which belongs to the base method."""
+    """The gradient of the passes' sum for the named parameters; not through `.grad`, which belongs to the base."""
     parameters = dict(net.named_parameters())
     wanted = {name: parameters[name] for name in names if name in parameters}
     if not wanted:

@@ -31,16 +31,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.utils.dgc_draws import Draw, images_and_labels, recorded
+from models.utils.dgc_draws import Draw, UsageError, images_and_labels, recorded
 from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded, share
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
 from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
 from utils.augmentations import apply_transform
-
-try:  # here an error of one line
-    from utils.errors import UsageError
-except ImportError:  # in Mammoth
-    UsageError = ValueError  # type: ignore[misc, assignment]
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 
@@ -82,7 +77,7 @@ class DgcMixin:
         self._dgc_passed: list[Tensor] = []  # what went through the network, while that is watched
         self._dgc_joined = self.DGC_JOINED
         self._dgc_used = False  # whether there was ever a step that DGC could correct
-        self._dgc_idle = 0  # batches observed before that, though there were past images in memory
+        self._dgc_idle = 0  # batches observed before that, though there were past images in the buffer
         self._dgc_held_back: list[str] = []  # fields that the base wanted to store while the buffer must stay fixed
         super().__init__(backbone, loss, args, transform, dataset)  # type: ignore[call-arg]
         self._dgc_check_fit()

@@ -31,7 +31,7 @@ CHUNK = 256  # images per pass when a gradient over a whole set is taken
 
 def read_rows(images: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Un-augmented images of a training set, as bytes or in [0, 1], and their labels: at once, or item by item."""
-    if hasattr(images, "batch"):  # a training set of ours
+    if hasattr(images, "batch"):  # an ImageSet
         labels = torch.as_tensor(images.targets)
         rows = to_device(rows, labels.device)
         return images.batch(rows), labels.index_select(0, rows).as_subclass(Tensor)

@@ -27,7 +27,7 @@ def require_own_classes(model: Any) -> None:
 
 
 def keep_first_of_each(buffer: Buffer, n_classes: int, quota: int) -> None:
-    """Of each of the classes 0 … n_classes − 1 keep the first `quota` images, in their order; forget all others."""
+    """Keep the first `quota` images of each class 0 … n_classes − 1, in their order; forget all others."""
     if buffer.is_empty():
         return
     labels = buffer.labels[: len(buffer)].cpu()

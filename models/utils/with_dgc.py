@@ -10,12 +10,12 @@ from utils.buffer import Buffer
 from utils.cli.registry import ROOT, Entry
 from utils.errors import UsageError
 
-# Methods of ours that DGC does not fit, and why. A user's own files, in models/ or as plugins, are not among them.
+# Built-in methods that DGC does not fit, and why. A user's own files, in models/ or as plugins, are not among them.
 UNFIT = {
     "models.agem": "projects by the gradient of stored images, which are not in its loss",
     "models.agem_r": "projects by the gradient of stored images, which are not in its loss",
     "models.gcr": "weighs its replayed images one by one",
-    "models.gss": "chooses at every step what it stores, so its memory can't wait for the end of a task",
+    "models.gss": "chooses at every step what it stores, so its buffer can't wait for the end of a task",
     "models.hal": "looks one step ahead with a gradient that DGC would not correct",
     "models.icarl": "draws no replay batch: its exemplars are in the training set",
     "models.moca": "perturbs the features of its replayed images",

@@ -16,7 +16,7 @@ from utils.modes import network_mode
 
 
 class Replay(NamedTuple):
-    """A batch from memory: rows, the network's outputs now, and what is stored with them."""
+    """A batch from the buffer: rows, the network's outputs now, and what is stored with them."""
 
     rows: Tensor
     outputs: Tensor
@@ -60,7 +60,7 @@ class LogitsModel(ReplayModel):
             self.draws.index_add_(0, replay.rows, replay.fresh.long())
             random = torch.rand(len(replay.rows), generator=self.random_stream("xder"))
             chosen = replay.fresh & (to_device(random, self.device) * self.draws[replay.rows] < 1)
-            if self.buffer.write_mask is not None:  # a step that was not finite leaves memory as it is
+            if self.buffer.write_mask is not None:  # a step that was not finite leaves the buffer as it is
                 chosen &= self.buffer.write_mask
             # Read again: R₂ must not write back what R₁ has just replaced.
             logits = self.buffer.logits[replay.rows]
@@ -69,7 +69,7 @@ class LogitsModel(ReplayModel):
             self.buffer.logits.index_copy_(0, replay.rows, torch.where(chosen[:, None], new, logits))
 
     def end_task(self, dataset: Any) -> None:
-        """Refill the class-balanced memory. Logits are recorded as replay will see them: train mode, augmented."""
+        """Refill the class-balanced buffer. Logits are recorded as replay will see them: train mode, augmented."""
         keep_first_of_each(self.buffer, self.n_past_classes, self.buffer.buffer_size // self.n_seen_classes)
         with network_mode(self.net, training=True), bn_track_stats(self.net, False):
             self._add_task(dataset.train_loader.dataset)
@@ -89,7 +89,7 @@ class LogitsModel(ReplayModel):
         self.buffer.add_data(examples=batch, labels=labels, logits=logits, task_labels=self.task_of_class[labels])
 
     def _renew_past_tasks(self) -> None:
-        """Graft heads t, t+1, … of the images of past tasks, from passes over the whole memory in random order."""
+        """Graft heads t, t+1, … of the images of past tasks, from passes over the whole buffer in random order."""
         order = torch.randperm(len(self.buffer), generator=self.random_stream("xder")).to(self.device)
         outputs = compute_logits(self.net, self.buffer.examples[order], self.transform, self.args.batch_size)
         labels, logits = self.buffer.labels[order], self.buffer.logits[order]

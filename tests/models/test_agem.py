@@ -259,7 +259,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"--task_free 1: agem needs task boundaries.*; use --model agem_r"):
         Agem.check_args(Namespace(task_free=True))
     assert parse_args(["--model", "agem_r", *BUFFER, "--task_free", "1"]).task_free
-    with pytest.raises(UsageError, match="--agem_per_task 51: the memory holds only --buffer_size 50 images"):
+    with pytest.raises(UsageError, match="--agem_per_task 51: the buffer holds only --buffer_size 50 images"):
         parse_args([*flags, "--agem_per_task", "51"])
     with pytest.raises(UsageError, match="--agem_per_task: 0 is out of range"):
         parse_args([*flags, "--agem_per_task", "0"])

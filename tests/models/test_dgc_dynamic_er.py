@@ -178,7 +178,7 @@ def test_images_of_past_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_right_after_growth_everything_new_has_the_gradient_of_the_base(
     estimator: str, view: str | None, tmp_path: Path
 ) -> None:
-    """Of a batch that holds all of memory: averaged over draws, the corrected gradient is the base's on what is new."""
+    """A batch that holds the whole buffer: averaged over draws, the corrected gradient is the base's on what is new."""
     flags = ["--dgc_estimator", estimator, "--dgc_alpha", "1", *(["--dgc_view", view] if view else [])]
     model, _ = begun(tmp_path, *flags, model="dgc_dynamic_er", double=True)
     images, labels = model.buffer.get_all_data()

@@ -39,7 +39,7 @@ def start(past: Data) -> Array:
 
 @pytest.fixture(scope="module")
 def optimum(tasks: list[Data]) -> Array:
-    """Of tasks 1 to 3 together."""
+    """The optimum of tasks 1 to 3 together."""
     return settle([(1.0, union(tasks[:3]))], PENALTY, ZERO)
 
 

@@ -77,7 +77,7 @@ def literal_pursuit(atoms: Tensor, goal: Tensor, budget: int, ridge: float) -> T
 
 
 def test_the_pursuit_is_the_literal_one() -> None:
-    """Of gradients long and short beside the penalty: with the short ones it stops early, with the long ones at 0."""
+    """Gradients long and short beside the penalty: with the short ones it stops early, with the long ones at 0."""
     sizes = {}
     for scale in (0.1, 0.3, 1.0, 5.0):
         for seed in range(10):

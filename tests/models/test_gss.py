@@ -35,7 +35,7 @@ SEEDS = range(5)
 
 
 class Odd(nn.Module):
-    """What no network of ours has: every kind of convolution, modules used twice, frozen ones, operations in place."""
+    """What our networks lack: every kind of convolution, modules used twice, frozen ones, operations in place."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -274,7 +274,7 @@ def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monk
 
 
 def test_the_objective_of_anchors_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every anchor, to two thirds or less of its value for noise in the seeds that were tried."""
+    """For every anchor, to two thirds or less of its value for noise in the seeds that were tried."""
     objective, values = Hal.anchor_objective, []
 
     def recorded(self, *args):
@@ -430,7 +430,7 @@ def test_starting_late(tmp_path: Path, few_anchor_steps: None) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--buffer_size 9 leaves each of the 5 tasks less than two .* at least 10$"):
         build("hal", tmp_path, "--buffer_size", "9")
-    with pytest.raises(UsageError, match=r"^--buffer_size 1 leaves the memory less than two images; use at least 2$"):
+    with pytest.raises(UsageError, match=r"^--buffer_size 1 leaves the buffer less than two images; use at least 2$"):
         build("hal", tmp_path, "--buffer_size", "1", "--hal_memory", "reservoir")
     with pytest.raises(UsageError, match=r"^-O 3: hal takes a gradient .*; use -O 2, or --hal_stop_gradient 1$"):
         parse_args(["--model", "hal", *BUFFER, "-O", "3"])

@@ -255,7 +255,7 @@ def on_convex_problem() -> Any:
 
 
 def gradients(model: Any, theta: np.ndarray, count: int) -> np.ndarray:
-    """Of many steps from the same θ, which does not move (lr 0)."""
+    """Over many steps from the same θ, which does not move (lr 0)."""
     found = []
     for _ in range(count):
         convex.set_weights(model, theta)
