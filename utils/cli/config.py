@@ -1,4 +1,4 @@
-"""The parsed command line: flags that a model may write to, and out of its reach what parsing has settled."""
+"""The parsed command line: flags that a model may write to, and what parsing settled, which it may not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Selection:
 
 
 class Config(Namespace):
-    """`vars(config)` are the flags, of which some of Mammoth's models change one or the other."""
+    """`vars(config)` holds the flags alone; some of Mammoth's models write to them."""
 
     __slots__ = ("_recorded", "_selection")
     _recorded: str  # the flags as they were parsed, see `utils.run.identity.record`

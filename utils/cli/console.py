@@ -63,7 +63,7 @@ def _require_working_directory() -> None:
 
 
 def _output_lost(error: Exception) -> str | None:
-    """What to say if stdout could not be written; the rest of it is given up. Errors of files have their names."""
+    """What to say if stdout could not be written; the rest of the output is dropped. Errors of files name the file."""
     if not isinstance(error, OSError) or error.errno not in NO_SPACE | {errno.EIO}:
         return None
     discard(sys.stdout)

@@ -71,7 +71,7 @@ def command_sha256(argv: list[str]) -> str:
 
 
 def _flags(argv: list[str]) -> dict[str, list[str]]:
-    """Values by flag; what is given twice, or belongs to no flag, is kept in a way that no right command line has."""
+    """Values by flag. A flag given twice, and a value without a flag, get names that no valid command line has."""
     flags: dict[str, list[str]] = {}
     name = ""
     for token in argv:

@@ -69,7 +69,9 @@ class ArgumentParser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", _HelpFormatter)
         super().__init__(**kwargs)
         self._negative_number_matcher = NEGATIVE_NUMBER  # argparse's own takes `-inf` and `-1e3` for flags
-        self.declared: dict[str, Declared] = {}  # by the flag's name; of others it is not known what they are
+        self.declared: dict[
+            str, Declared
+        ] = {}  # by the flag's name; flags of models, datasets and backbones are not here
 
     def declare(
         self, group: Any, role: Role, *names: str, early: bool = False, layered: bool = True, **kwargs: Any
@@ -85,7 +87,7 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UsageError(" ".join(message.split()))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """What every parsing goes through, also that of a subcommand; a flag that is given twice is an error."""
+        """Every parse comes through here, a subcommand's too: a flag given twice is an error."""
         argv = sys.argv[1:] if args is None else list(args)
         known = self._option_string_actions
         given = [token.partition("=")[0] for token in argv if token.partition("=")[0] in known]
@@ -110,9 +112,9 @@ class ArgumentParser(argparse.ArgumentParser):
         return nearest(flag, known, "; --help beside these flags lists all there are")
 
     def unknown(self, argv: list[str]) -> list[str]:
-        """What is no flag; the values of those that are get checked.
+        """Tokens that belong to no flag; the values of known flags are checked.
 
-        A required flag is not missed yet: it may be the one that is misspelt.
+        A missing required flag is no error yet: it may be the one that is misspelt.
         """
         required = [action for action in self._actions if action.required]
         try:
@@ -173,7 +175,7 @@ class ArgumentGroup:
         self.defaults.update(defaults)
 
     def take_over(self, other: argparse.ArgumentParser) -> None:
-        """The flags and defaults of another parser, but for those that are here already."""
+        """Add the flags and defaults of another parser, except those that exist already."""
         for action in other._actions:
             if not self._parser._option_string_actions.keys() & set(action.option_strings):
                 self._group._add_action(action)

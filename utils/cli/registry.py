@@ -178,7 +178,7 @@ def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
 def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
     """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one.
 
-    Last of all, plugins are imported whose names could be read but are others: there are many ways to name a class.
+    As a last resort every plugin is imported, because there are ways to name a class that its source does not show.
     """
     typed, name = name.strip(), normalise(name)
     failed: dict[str, None] = {}
@@ -218,8 +218,8 @@ def _find_computed(
 def refuse_useless(kinds: Sequence[Kind], plugins: Sequence[str]) -> None:
     """A plugin that changes the identity of a run, but can't change its numbers, was not meant.
 
-    One that fails when it is imported is none of them, because what it would offer is unknown; nor is one that another
-    one imports.
+    A plugin that fails to import is not refused here, because what it would offer is unknown; nor is one that another
+    plugin imports.
     """
     for plugin in plugins:
         remedy = "give a Python file that defines one, or leave it out"

@@ -48,7 +48,7 @@ def preselect(argv: list[str]) -> tuple[Config, Layer]:
 
 
 def _early_parser(declaring: ArgumentParser) -> ArgumentParser:
-    """None stands for a flag that is not given. Of names it is checked here that they are not empty, and later more."""
+    """None stands for a flag that is not given. Names are checked later; here they must only not be empty."""
     parser = ArgumentParser(add_help=False)
     for name, action in declaring.actions_by_dest().items():
         if declaring.declared[name].early:
