@@ -84,7 +84,7 @@ def mammoth_load_checkpoint(
     from the stored ones are reported.
     """
     path = Path(path)
-    content = read_hand_over(path)
+    content = read_mammoth_checkpoint(path)
     stored = {name: value for name, value in (content.get("args") or {}).items() if role(name).handed_on}
     if return_only_args:
         return stored
@@ -139,7 +139,7 @@ def _buffer_content(args: Namespace, model: nn.Module) -> dict[str, Any]:
     return {"buffer": buffer.serialize(), "num_seen_examples": int(buffer.num_seen_examples)}
 
 
-def read_hand_over(path: Path) -> dict[str, Any]:
+def read_mammoth_checkpoint(path: Path) -> dict[str, Any]:
     remedy = "give --loadcheck a file written by --savecheck"
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"

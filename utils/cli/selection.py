@@ -80,9 +80,9 @@ def _recorded_args(chosen: Config) -> Layer:
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
         return Layer(str(path), stored_config(path.parent, "args"))
     if chosen.loadcheck:
-        from utils.checkpoints import read_hand_over
+        from utils.checkpoints import read_mammoth_checkpoint
 
-        stored = read_hand_over(Path(chosen.loadcheck)).get("args") or {}
+        stored = read_mammoth_checkpoint(Path(chosen.loadcheck)).get("args") or {}
         named = stored.get("plugin")  # a path is no permission to run what lies there
         if named and not chosen.plugin and not (chosen.model and chosen.dataset):
             raise UsageError(

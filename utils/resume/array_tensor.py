@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 
 class ArrayTensor(Tensor):
-    """A tensor, of whichever device, that numpy's functions take, and that has an array's methods beside its own.
+    """A tensor, on any device, that numpy's functions take, and that has an array's methods beside its own.
 
     Mammoth's models expect images in a numpy array and labels in a tensor that numpy can read; ours keep both on the
     device. Parts of one are of this class, too; what torch computes from it is a plain tensor.

@@ -15,7 +15,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 
 def _numbers() -> list[int]:
-    """Of the signals that this platform has."""
+    """The numbers of the signals that this platform has."""
     return [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 
 

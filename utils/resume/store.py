@@ -1,4 +1,4 @@
-"""Checkpoints that a killed run goes on from: atomic, verified, and read without running code.
+"""Checkpoints that a killed run continues from: atomic, verified, and read without running code.
 
 They hold tensors and plain containers only and are read with `weights_only=True` only, so that a file from elsewhere
 can be wrong, but never runs code.
@@ -70,7 +70,7 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
             if name == NEWEST:
                 _sound.add(directory)
             else:
-                logging.warning("%s; going on from %s", reasons[0], name)
+                logging.warning("%s; continuing from %s", reasons[0], name)
             return state
         reasons.append(f"{directory / name} {reason}")
     if not any((directory / name).exists() for name in (NEWEST, PREVIOUS)):
@@ -85,7 +85,7 @@ def misfits_explained(source: str) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UserError(f"cannot go on from {source}: its content does not fit ({reason}); {START_AGAIN}") from error
+        raise UserError(f"cannot continue from {source}: its content does not fit ({reason}); {START_AGAIN}") from error
 
 
 def _read(path: Path, digests: list[str] | None) -> tuple[str | None, Any]:

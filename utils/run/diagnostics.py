@@ -42,7 +42,7 @@ class Diagnostics:
                 f"--dgc_diagnostics {every} needs a replay buffer, which {model.NAME} has not; leave it out"
             )
         self.model, self.every = model, every
-        self._view: Any = getattr(model, "dgc_view", None) or PlainView(model)
+        self.view: Any = getattr(model, "dgc_view", None) or PlainView(model)
         self._tasks: list[Batch] = []  # training sets by task, on the host
 
     def keep(self, images: Any) -> None:
@@ -61,9 +61,9 @@ class Diagnostics:
         seed = int(torch.randint(2**32, (), generator=draws))
         with self.model.dgc_aside(seed) if hasattr(self.model, "dgc_aside") else nullcontext():
             past = [torch.cat(parts) for parts in zip(*self._tasks[:task], strict=True)]
-            true = self._gradient(self._view.past(*past))
-            batch = self._gradient(self._view.past(*self._stored(rows[: self.model.args.minibatch_size])))
-            whole = self._gradient(self._view.past(*self._stored(torch.arange(len(rows)))))
+            true = self._gradient(self.view.past(*past))
+            batch = self._gradient(self.view.past(*self._stored(rows[: self.model.args.minibatch_size])))
+            whole = self._gradient(self.view.past(*self._stored(torch.arange(len(rows)))))
             direction = self.model.dgc.direction() if hasattr(self.model, "dgc") else None
         values = {"past_norm": true.norm(), **_compare("batch", batch, true), **_compare("buffer", whole, true)}
         if direction is not None:

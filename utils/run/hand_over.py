@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from utils.checkpoints import fitting_weights, read_hand_over, save_mammoth_checkpoint
+from utils.checkpoints import fitting_weights, read_mammoth_checkpoint, save_mammoth_checkpoint
 from utils.cli.flags import role
 from utils.cli.roles import Role
 from utils.errors import UserError
@@ -59,7 +59,7 @@ def take_over(session: Session) -> bool:
 
 def _continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
     """What `hand_over` has put into a file, if it is of the same run and this is its next task."""
-    state = read_hand_over(Path(path)).get("state")
+    state = read_mammoth_checkpoint(Path(path)).get("state")
     if not isinstance(state, dict) or not isinstance(state.get("config"), dict) or "tasks" not in state:
         reason = "the file holds weights and buffer only"
     elif state["tasks"] != start_from:
@@ -86,7 +86,7 @@ def _of_all_tasks(config: dict[str, Any]) -> dict[str, Any]:
 def _load_weights(path: str, model: Any) -> None:
     """Give the hooks of the skipped tasks the trained network, unless it gets its final form only by them."""
     try:
-        target, fitting = fitting_weights(Path(path), model, read_hand_over(Path(path)))
+        target, fitting = fitting_weights(Path(path), model, read_mammoth_checkpoint(Path(path)))
     except UserError:
         return  # if it does not fit afterwards either, that is said then
     target.load_state_dict(fitting)

@@ -24,7 +24,7 @@ RESULTS_VERSION = 2
 
 
 def model_name(args: Namespace) -> str:
-    """Under which the results of a run are filed."""
+    """The name under which the results of a run are filed."""
     return f"dgc-{args.model}" if getattr(args, "dgc", False) else args.model
 
 

@@ -13,7 +13,7 @@ from utils.resume.state import FRAMEWORK, pack
 def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
     """Bytes of the tensors and arrays that a checkpoint would hold of the model, without its network and its optimizer.
 
-    So: memory, vectors, copies of the network. What is `known` is not the method's (see `pack`). A view counts as much
+    So: buffer, vectors, copies of the network. What is `known` is not the method's (see `pack`). A view counts as much
     as it shows, because that is what a checkpoint writes, and so what a resumed run has.
     """
     of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}

@@ -78,7 +78,7 @@ class Pace:
             say(line)
 
     def _steps_in_all(self) -> int | None:
-        """Of the run; None if the end of the current task is unknown."""
+        """Steps of the whole run; None if the end of the current task is unknown."""
         session, position = self.session, self.session.position
         if session.args.inference_only:
             return position.step - position.task_step

@@ -67,5 +67,5 @@ def optimise(net: nn.Module, device: torch.device, level: int) -> None:
 
 
 def autocast(device: torch.device, level: int) -> AbstractContextManager:
-    """Without torch's cache of weights in bfloat16: a method may go on after its step, when they are others."""
+    """Without torch's cache of weights in bfloat16: a method may use the network after its step."""
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False) if level >= 2 else nullcontext()

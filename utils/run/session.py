@@ -183,7 +183,7 @@ class Session:
     def _stop_if_asked(self) -> None:
         if self.signals.received is not None and self.position.task < self.end:
             self.checkpoint()
-            say(f"Stopped at {self.position}; `--resume {self.directory.path}` goes on from there")
+            say(f"Stopped at {self.position}; `--resume {self.directory.path}` continues from there")
             raise Stopped(self.signals.exit_code)
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Weights & Biases, on request; a run never depends on it.
 
 wandb is on iff `args.nowand` is 0, and imported only then. If it is missing or fails in any way, one warning
-is given, `args.nowand` becomes 1 (models look at it before they log anything) and training goes on.
+is given, `args.nowand` becomes 1 (models look at it before they log anything) and training continues.
 
 A resumed run continues the wandb run that it began. Steps that a server has cannot be taken back, and after a
 crash the checkpoint is older than what was logged; so `wandb.json` in the run's directory remembers what was
@@ -173,4 +173,4 @@ class WandbLogger:
             with contextlib.suppress(Exception):
                 self._wandb.teardown()
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        logging.warning("wandb failed and is off for the rest of this session, training goes on: %s", reason)
+        logging.warning("wandb failed and is off for the rest of this session, training continues: %s", reason)

@@ -114,5 +114,8 @@ def test_in_another_thread_nothing_is_caught() -> None:
 
 def test_signals_that_the_platform_lacks_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.resume.signals.NAMES", ("SIGINT", "SIGNOTHERE"))
-    with StopSignals() as stop:
-        assert list(stop._originals) == [signal.SIGINT]
+    before = signal.getsignal(signal.SIGINT)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGINT) != before
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) == before

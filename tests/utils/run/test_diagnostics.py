@@ -175,7 +175,7 @@ def test_the_numbers_are_those_of_the_definitions(
         before = traces(self.model)
         sets = measured_sets(self.model, task, step)
         with monkeypatch.context() as patch:
-            handed = Handed(self._view, patch) if same else None
+            handed = Handed(self.view, patch) if same else None
             values = measure(self, task, step)
         assert_same(before, traces(self.model))
         found = handed.check(self.model, sets) if handed else plain_batches(self.model, sets)

@@ -147,7 +147,7 @@ def unfinished(tmp_path: Path) -> Path:
     return run_directory(tmp_path / "broken")
 
 
-def go_on(directory: Path) -> None:
+def continue_run(directory: Path) -> None:
     run(directory.parents[3], *FLAGS, model="sgd")
 
 
@@ -159,11 +159,11 @@ def test_a_flipped_byte_in_the_log_is_noticed(unfinished: Path, finished: Path) 
         with pytest.raises(
             UserError, match=r"metrics.jsonl was changed since the checkpoint .*; put it back"
         ) as caught:
-            go_on(unfinished)
+            continue_run(unfinished)
         assert "\n" not in str(caught.value)
     log.write_bytes(good + b"written after the checkpoint")
     (unfinished / "environment.json").unlink()
-    go_on(unfinished)
+    continue_run(unfinished)
     assert_same_run(unfinished, run_directory(finished))
     assert json.loads((unfinished / "environment.json").read_text())["torch"] == torch.__version__
 
@@ -206,8 +206,8 @@ POSITION = {"task": 1, "in_task": True, "epoch": 0, "in_epoch": True, "epoch_ste
 )
 def test_a_checkpoint_with_strange_content_is_one_line(changes: dict[str, Any], unfinished: Path) -> None:
     resave(unfinished, **changes)
-    with pytest.raises(UserError, match=r"cannot (go on|resume).*--overwrite 1") as caught:
-        go_on(unfinished)
+    with pytest.raises(UserError, match=r"cannot (continue|resume).*--overwrite 1") as caught:
+        continue_run(unfinished)
     assert "\n" not in str(caught.value)
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_hides_no_method(unfinished: Path) -> None:
         state["model"]["model"]["modules"][""]["attributes"] = {name: 3}
         store.save(unfinished, state)
         with pytest.raises(UserError, match=f"{name} is no name for data"):
-            go_on(unfinished)
+            continue_run(unfinished)
 
 
 def test_a_file_changes_only_flags_that_a_method_may_change() -> None:
