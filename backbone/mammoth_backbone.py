@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 ReturnTypes = Literal["out", "features", "both", "full"]
 
@@ -37,9 +38,19 @@ class MammothBackbone(nn.Module):
     classifier, 'both' the pair (logits, features), 'full' the logits and the intermediate maps.
     """
 
+    body_frozen = False  # `--body_lr_scale 0`: then BatchNorm stays in eval mode
+
     def __init__(self, **kwargs: Any):
         super().__init__()
         self.device = torch.device(kwargs.get("device", "cpu"))
+
+    def train(self, mode: bool = True) -> MammothBackbone:
+        super().train(mode)
+        if self.body_frozen:
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
 
     def to(self, *args: Any, **kwargs: Any) -> MammothBackbone:
         """As `nn.Module.to`, and notes in `device` where the parameters now are."""

@@ -78,5 +78,9 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
         """θ̃ shares the frozen extractors with θ: all that would be copied, from the third task on, but one."""
         return copy.deepcopy(self.net, {id(frozen): frozen for frozen in self.net.extractors[:-1]})
 
+    def dgc_features_frozen(self) -> bool:
+        """What is calibrated of H are its columns on earlier extractors, which are frozen."""
+        return True
+
     def dgc_names(self) -> list[str]:
         return [name for name in super().dgc_names() if not name.startswith("auxiliary.")]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.utils.frozen_body import check_body_lr_scale, freeze_body, scaled_groups
 from utils.args import ArgumentParser
 from utils.errors import UsageError
 from utils.resume.guard import is_logged
@@ -64,6 +65,7 @@ class ContinualModel(nn.Module):
         self.transform = dataset.get_batch_transform(augment=True) if transform is not None else None
         if transform is not None:
             self.normalization_transform = dataset.get_batch_transform(augment=False)
+        check_body_lr_scale(self)
         self.opt: Any = self.get_optimizer()
         self.device = next((p.device for p in self.net.parameters()), torch.device("cpu"))
 
@@ -98,7 +100,8 @@ class ContinualModel(nn.Module):
             options |= {"momentum": self.args.optim_mom, "nesterov": self.args.optim_nesterov}
         # One kernel instead of several: 1.7 times faster on a CPU, and it can skip a step on the device (resume.guard).
         options["fused"] = all(p.device.type in ("cpu", "cuda") for p in parameters if isinstance(p, torch.Tensor))
-        return OPTIMIZERS[self.args.optimizer](parameters, **options)
+        groups = scaled_groups(self, parameters, options["lr"]) if params is None else parameters
+        return OPTIMIZERS[self.args.optimizer](groups, **options)
 
     def to(self, *args: Any, **kwargs: Any) -> ContinualModel:
         """As `nn.Module.to`, and notes in `device` where the network now is."""
@@ -151,6 +154,7 @@ class ContinualModel(nn.Module):
         self._n_remaining_classes = self.num_classes - last
         if self.opt is not None:
             self.opt.zero_grad(set_to_none=True)
+        freeze_body(self)
         self.opt = self.get_optimizer()
         self.begin_task(dataset)
 

@@ -47,8 +47,9 @@ def add_dgc_args(parser: Any) -> None:
         "the stream (eq. 10); sampled only")  # fmt: skip
     parser.add_argument("--dgc_decay", type=_number(float, lambda v: v > 0, "greater than 0"), default=None,
         help="let the correction decay as exp(−k/TAU) over the steps k of a task; constant by default")  # fmt: skip
-    parser.add_argument("--dgc_params", choices=["all", "head", "body"], default="all",
-        help="correct all parameters, only the classifier's, or only the others")  # fmt: skip
+    parser.add_argument("--dgc_params", choices=["all", "head", "body", "frozen"], default="all",
+        help="correct all parameters, only the classifier's, only the others, or the classifier's provided that it "
+        "stands on frozen features, where the calibrator does not go stale")  # fmt: skip
 
 
 def check_dgc_args(args: argparse.Namespace) -> None:

@@ -88,6 +88,11 @@ class DgcMixin:
                 f"DGC needs the training sets of tasks, and {self.dataset.NAME} is one stream without any"
                 + ("; use --task_free 1" if hasattr(self.args, "task_free") else "")
             )
+        if self.args.dgc_params == "frozen" and not self.dgc_features_frozen():
+            raise UsageError(
+                "--dgc_params frozen: the features under the classifier learn, so that its calibrator goes stale; use "
+                "--backbone linear, --body_lr_scale 0 or, all the same, --dgc_params head"
+            )
         dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.net.modules())
         if dropout and self.dgc_view.REPEATS_BASE:
             raise UsageError(
@@ -180,6 +185,13 @@ class DgcMixin:
         """A copy of the network to be θ̃; it may share what stays as it is until the next task."""
         return copy.deepcopy(self.net)
 
+    def dgc_features_frozen(self) -> bool:
+        """Whether what enters the classifier stays as it is while it is calibrated, so from the second task on."""
+        if getattr(self.args, "body_lr_scale", None) == 0:
+            return True
+        trained = {id(p) for p in self.net.parameters() if p.requires_grad}
+        return trained <= {id(p) for p in self.net.classifier.parameters()}
+
     def dgc_names(self) -> list[str]:
         """The parameters that are calibrated: trainable ones, all or the part that `--dgc_params` names."""
         part = self.args.dgc_params
@@ -187,7 +199,7 @@ class DgcMixin:
         return [
             name
             for name, p in self.net.named_parameters()
-            if p.requires_grad and (part == "all" or (id(p) in head) == (part == "head"))
+            if p.requires_grad and (part == "all" or (id(p) in head) == (part != "body"))
         ]
 
     # -- around the base's hooks -------------------------------------------------------------------------------------

@@ -145,4 +145,10 @@ def optimizer(add: Add) -> None:
         metavar="N",
         help="multisteplr: when to decay in the first task; --lr_milestones by default",
     )
+    add(
+        RESULT,
+        "--body_lr_scale",
+        type=number(float, 0, 1),
+        help="factor of the learning rate of all layers but the classifier from the second task on; 0 freezes them",
+    )
     add(RESULT, "--sched_multistep_lr_gamma", type=number(float, above=0), default=0.1, help="multisteplr: factor")

@@ -506,7 +506,7 @@ def test_flags_are_frozen() -> None:
         --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
         --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
-        --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
+        --body_lr_scale --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
         --task_free_lr_restart --validation --wandb_entity --wandb_group --wandb_name --wandb_project
         --wandb_tags""".split()
     )
