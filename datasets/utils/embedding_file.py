@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from utils.errors import UserError
+from utils.resume.files import atomic_write
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
@@ -54,15 +56,7 @@ def read_embeddings(file: str) -> Embeddings:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int, size: int) -> Embeddings:
     """`changed` and `size` only tell one state of the file from another."""
-    readers = {".npz": _npz, ".safetensors": _safetensors}
-    if path.suffix not in readers:
-        raise _wrong(path, f"{path.suffix or 'no ending'} is no format known here; use .npz or .safetensors")
-    try:
-        arrays = readers[path.suffix](path)
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
-        raise _wrong(path, f"it can't be read ({reason}); write it again without pickled objects") from None
-    return _checked(path, arrays)
+    return _checked(path, read_arrays(path))
 
 
 def embeddings_sha256(file: str) -> str:
@@ -70,7 +64,25 @@ def embeddings_sha256(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
+def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:
+    """An .npz file that is checked before it appears, complete or not at all."""
+    _checked(path, dict(arrays))
+    atomic_write(path, lambda file: np.savez(file, **arrays), flag="--output")
+
+
 # -- formats -------------------------------------------------------------------------------------------------------
+
+
+def read_arrays(path: Path, flag: str = "--embeddings") -> dict[str, Any]:
+    """Arrays and texts by name, whatever they are for; `flag` is the option that names the file."""
+    readers = {".npz": _npz, ".safetensors": _safetensors}
+    if path.suffix not in readers:
+        raise UserError(f"{flag} {path}: {path.suffix or 'no ending'} is no format known; use .npz or .safetensors")
+    try:
+        return readers[path.suffix](path)
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{flag} {path}: it can't be read ({reason}); write it without pickled objects") from None
 
 
 def _npz(path: Path) -> dict[str, Any]:
