@@ -68,8 +68,9 @@ class ContinualDataset(MammothDataset):
         if args.joint and self.shares_classes:
             raise UsageError(f"--joint 1: the tasks of {self.NAME} ({self.SETTING}) can't be merged; leave it out")
         if args.joint:
-            self.N_TASKS, self.N_CLASSES_PER_TASK = 1, self.N_CLASSES
-        self._classes_per_task = self._class_counts()
+            del self._classes_per_eval_task[args.stop_after or self.N_TASKS :]
+            self.N_TASKS, self.N_CLASSES_PER_TASK = 1, sum(self._classes_per_eval_task)
+        self._classes_per_task = [self.N_CLASSES_PER_TASK] if args.joint else self._classes_per_eval_task
         self.class_order = self._make_class_order()
         if self.class_order is not None:
             args.class_order = self.class_order  # Mammoth's place for it

@@ -65,7 +65,7 @@ def validate(args: Namespace) -> None:
         ),
         ((args.stop_after or 1) > n_tasks, f"--stop_after {args.stop_after}: {args.dataset} has {n_tasks} tasks"),
         ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
-        (args.joint and (args.start_from or args.stop_after), "--joint has one task: no --start_from or --stop_after"),
+        (args.joint and args.start_from, "--joint has one task: no --start_from"),
         (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
         (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),

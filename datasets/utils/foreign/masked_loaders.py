@@ -134,6 +134,8 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
     tests = [_part(test, setting, k) for k in (range(setting.n_eval_tasks) if args.joint else [task])]
     if not args.joint:
         train = _part(train, setting, task)
+    elif args.stop_after:
+        train.keep(train.targets < setting.get_offsets(0)[1])
     if some_unlabelled(args):
         _unlabel(train, args)
     loaders = [_loader(args, split) for split in (train, *tests)]

@@ -1,0 +1,105 @@
+"""The picture that shows calibration at work: accuracy over the tasks, the gap that is closed, and the matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from utils.metrics import average_accuracy
+
+Matrices = Sequence[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
+
+JOINT = "joint"
+TITLES = {
+    "sgd": "fine-tuning (sgd)",
+    "er": "replay (er)",
+    "dgc_er": "calibrated replay (dgc_er)",
+    JOINT: "joint training (joint)",
+}
+# Distinct for all common kinds of colour blindness (Okabe and Ito), and in grey.
+COLOURS = {"sgd": "#999999", "er": "#D55E00", "dgc_er": "#0072B2", JOINT: "#000000"}
+LABELS = {"sgd": "fine-tuning", "er": "replay", "dgc_er": "calibrated replay", JOINT: "joint training"}
+
+
+def closed_share(replay: float, calibrated: float, joint: float) -> float:
+    """The part of the gap between replay and joint training that calibration closes."""
+    return (calibrated - replay) / (joint - replay)
+
+
+def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], picture: Path, conditions: str) -> None:
+    """`bound`: for each seed the accuracy of joint training on the first task, the first two, and so on."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(12.5, 3.9), constrained_layout=True)
+    left, right = figure.subfigures(1, 2, width_ratios=[1.15, 1])
+    curves = {name: np.array([average_accuracy(a) for a in seeds]) for name, seeds in matrices.items() if name != JOINT}
+    curves[JOINT] = np.array(bound)
+    _draw_curves(left.subplots(), curves, conditions)
+    _draw_matrices(right, {name: np.mean(seeds, axis=0) for name, seeds in matrices.items() if name != JOINT})
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=130)
+    pyplot.close(figure)
+
+
+def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: str) -> None:
+    tasks = np.arange(1, curves["er"].shape[1] + 1)
+    ends = {}
+    for name, seeds in curves.items():
+        mean, spread = seeds.mean(0), seeds.std(0, ddof=1) if len(seeds) > 1 else 0
+        dash = "--" if name == JOINT else "-"
+        axes.plot(tasks, mean, dash, color=COLOURS[name], linewidth=2.2, marker="o", markersize=3.5)
+        axes.fill_between(tasks, mean - spread, mean + spread, color=COLOURS[name], alpha=0.15, linewidth=0)
+        ends[name] = mean[-1]
+        axes.annotate(
+            f"{LABELS[name]}  {mean[-1]:.1f} %",
+            (tasks[-1], mean[-1]),
+            (7, 0),
+            textcoords="offset points",
+            color=COLOURS[name],
+            va="center",
+            fontsize=9,
+        )
+    _mark_gap(axes, tasks[-1] + 4.4, ends)
+    axes.set(xlabel="tasks seen", ylabel="accuracy on all of them (%)", xticks=tasks, ylim=(0, None))
+    axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 6.4)
+    axes.set_title(conditions, fontsize=9, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _mark_gap(axes: Any, x: float, ends: dict[str, float]) -> None:
+    """From replay to joint training, the closed part of it bold."""
+    axes.plot([x, x], [ends["er"], ends[JOINT]], color="#bbbbbb", linewidth=1.2, clip_on=False)
+    style = {"arrowstyle": "-|>", "color": COLOURS["dgc_er"], "linewidth": 3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (x, ends["dgc_er"]), (x, ends["er"]), arrowprops=style, annotation_clip=False)
+    share = closed_share(ends["er"], ends["dgc_er"], ends[JOINT])
+    middle = (ends["er"] + ends["dgc_er"]) / 2
+    axes.annotate(
+        f"{share:.0%} of the\ngap closed", (x, middle), (9, 0), textcoords="offset points", va="center", fontsize=9,
+        fontweight="bold", color=COLOURS["dgc_er"],
+    )  # fmt: skip
+
+
+def _draw_matrices(figure: Any, matrices: dict[str, NDArray[np.float64]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    panels = figure.subplots(1, len(matrices), sharey=True)
+    high = max(float(np.nanmax(a)) for a in matrices.values())
+    for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
+        last = len(matrix) + 0.5
+        image = axes.imshow(matrix, cmap="viridis", vmin=0, vmax=high, extent=(0.5, last, last, 0.5))
+        axes.set_title(LABELS[name], fontsize=9, color=COLOURS[name])
+        axes.set_xlabel("on task", fontsize=9)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.spines[:].set_visible(False)
+        axes.tick_params(labelsize=8)
+    panels[0].set_ylabel("after task", fontsize=9)
+    bar = figure.colorbar(image, ax=panels, orientation="horizontal", shrink=0.6, aspect=30, pad=0.03)
+    bar.set_label("accuracy (%)", fontsize=9)
+    bar.outline.set_visible(False)
