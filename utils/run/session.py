@@ -46,7 +46,7 @@ class Session:
     def __init__(self, model: Any, dataset: Any, args: Namespace, directory: RunDirectory, signals: StopSignals):
         self.model, self.dataset, self.args, self.directory, self.signals = model, dataset, args, directory, signals
         self.position = Position(task=args.start_from or 0)
-        self.end = args.stop_after or dataset.N_TASKS
+        self.end = min(args.stop_after or dataset.N_TASKS, dataset.N_TASKS)  # a joint run has one task
         self.loader: Any = None  # of the current task
         self.method = MethodState(model, dataset, args)
         self.guard = NonFiniteGuard(model, on_device=model.device.type != "cpu")
