@@ -1,4 +1,4 @@
-"""ResNet-18 for small images: a 3×3 stem of stride 1 and no max-pool, to keep the detail of 32×32 pixels."""
+"""ResNets for small images: a 3×3 stem and no max-pool, to keep the detail of 32×32 pixels."""
 
 from __future__ import annotations
 
@@ -59,31 +59,44 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(MammothBackbone):
-    """Stem, four stages of `nf`·(1, 2, 4, 8) channels at strides 1, 2, 2, 2, average pool, linear head.
+    """Stem, stages of `nf`·(1, 2, 4, …) channels of which all but the first halve the sides, average pool, linear head.
 
-    'full' gives (logits, [stem, stage 1, …, stage 4]): maps after their ReLU, or before it once
-    `set_return_prerelu` was called. All weights have PyTorch's default initialisation.
+    `num_blocks` has the blocks of each stage, four in ResNet-18. 'full' gives (logits, [stem, stage 1, …, last stage]):
+    maps after their ReLU, or before it once `set_return_prerelu` was called. All weights have PyTorch's default
+    initialisation.
     """
 
-    def __init__(self, block: type[BasicBlock], num_blocks: list[int], num_classes: int, nf: int, in_channels: int = 3):
+    def __init__(
+        self,
+        block: type[BasicBlock],
+        num_blocks: list[int],
+        num_classes: int,
+        nf: int,
+        in_channels: int = 3,
+        stem_stride: int = 1,
+    ):
         super().__init__()
         self.block = block
         self.num_classes = num_classes
         self.nf = nf
         self.return_prerelu = False
-        self.conv1 = conv3x3(in_channels, nf)
+        self.conv1 = conv3x3(in_channels, nf, stem_stride)
         self.bn1 = nn.BatchNorm2d(nf)
-        widths = [nf * 2**stage * block.expansion for stage in range(4)]
-        self.layer1 = self._make_layer(nf, widths[0], num_blocks[0], stride=1)
-        self.layer2 = self._make_layer(widths[0], widths[1], num_blocks[1], stride=2)
-        self.layer3 = self._make_layer(widths[1], widths[2], num_blocks[2], stride=2)
-        self.layer4 = self._make_layer(widths[2], widths[3], num_blocks[3], stride=2)
-        self.feature_dim = widths[3]
+        width = nf
+        for stage, blocks in enumerate(num_blocks):
+            before, width = width, nf * 2**stage * block.expansion
+            self.add_module(f"layer{stage + 1}", self._make_layer(before, width, blocks, stride=2 if stage else 1))
+        self.feature_dim = width
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 
     def _make_layer(self, in_planes: int, planes: int, blocks: int, stride: int) -> nn.Sequential:
         first = self.block(in_planes, planes, stride)
         return nn.Sequential(first, *(self.block(planes, planes) for _ in range(blocks - 1)))
+
+    @property
+    def stages(self) -> list[nn.Sequential]:
+        """By name, since some code puts an `nn.Sequential` in the classifier's place."""
+        return [layer for name, layer in self.named_children() if name.startswith("layer")]  # type: ignore[misc]
 
     def set_return_prerelu(self, enable: bool = True) -> None:
         self.return_prerelu = enable
@@ -94,7 +107,9 @@ class ResNet(MammothBackbone):
             last, maps = self._maps(x)
             return self.classifier(_pool(last)), maps
         out = F.relu(self.bn1(self.conv1(x)))
-        features = _pool(self.layer4(self.layer3(self.layer2(self.layer1(out)))))
+        for layer in self.stages:
+            out = layer(out)
+        features = _pool(out)
         if returnt == "features":
             return features
         logits = self.classifier(features)
@@ -105,7 +120,7 @@ class ResNet(MammothBackbone):
         before = self.bn1(self.conv1(x))
         out = F.relu(before)
         maps = [before if self.return_prerelu else out]
-        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
+        for layer in self.stages:
             if self.return_prerelu:
                 before = layer[-1].pre_activation(layer[:-1](out))  # type: ignore[operator]
                 out = F.relu(before)
@@ -136,3 +151,9 @@ def resnet34(num_classes: int, num_filters: int = 64, in_channels: int = 3) -> R
 def reduced_resnet18(num_classes: int, in_channels: int = 3) -> ResNet:
     """ResNet-18 of 20 filters (1.1 M parameters), common in online continual learning."""
     return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, 20, in_channels)
+
+
+@register_backbone("resnet8")
+def resnet8(num_classes: int, num_filters: int = 16, in_channels: int = 3) -> ResNet:
+    """ResNet-8 for CPUs: a stem of stride 2 and three stages of one block (84 k parameters at 16 filters)."""
+    return ResNet(BasicBlock, [1, 1, 1], num_classes, num_filters, in_channels, stem_stride=2)

@@ -10,7 +10,7 @@ from torch import nn
 
 from backbone.mammoth_backbone import MammothBackbone, num_flat_features, xavier
 from backbone.MNISTMLP import MNISTMLP, mnistmlp
-from backbone.ResNetBlock import Projection, ResNet, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBlock import Projection, ResNet, reduced_resnet18, resnet8, resnet18, resnet34
 
 pytestmark = pytest.mark.numeric
 
@@ -53,6 +53,26 @@ def test_reduced_resnet18_and_mlp_sizes():
     assert count(mnistmlp(5, mlp_hidden_size=8, input_size=64)) == (64 * 8 + 8) + (8 * 8 + 8) + (8 * 5 + 5)
 
 
+def resnet8_size(filters: int, classes: int) -> int:
+    stages = block(filters, filters) + block(filters, 2 * filters) + block(2 * filters, 4 * filters)
+    return conv(3, filters) + 2 * filters + stages + 4 * filters * classes + classes
+
+
+def test_resnet8_has_eight_layers_and_three_stages():
+    net = resnet8(100)
+    assert count(net) == resnet8_size(16, 100) == 83_892
+    assert count(resnet8(50, num_filters=32)) == resnet8_size(32, 50)
+    weighted = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear) and not isinstance(m, Projection)]
+    assert len(weighted) == 8 and len(net.stages) == 3
+    assert (net.feature_dim, resnet8(50, num_filters=32).feature_dim) == (64, 128)
+
+
+def test_a_classifier_of_several_layers_is_no_stage():
+    net = resnet8(10, num_filters=2)
+    net.classifier = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
+    assert net(torch.rand(2, 3, 32, 32)).shape == (2, 3)
+
+
 def test_state_dict_names():
     norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
     expected = ["conv1.weight", *(f"bn1.{name}" for name in norm)]
@@ -88,6 +108,40 @@ def test_resnet_outputs(channels, side, device):
     torch.testing.assert_close(maps[-1].mean((2, 3)), features)
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("side", [32, 33, 64])
+def test_resnet8_outputs(side, memory_format, device):
+    net = resnet8(10, num_filters=4).to(device).eval()
+    x = torch.rand(3, 3, side, side, device=device)
+    planar = net(x)
+    net.to(memory_format=memory_format)
+    x = x.contiguous(memory_format=memory_format)
+    (out, features), (full_out, maps) = net(x, returnt="both"), net(x, returnt="full")
+    assert out.shape == (3, 10)
+    assert features.shape == (3, net.feature_dim) == (3, 16)
+    sides = [math.ceil(side / 2), math.ceil(side / 2), math.ceil(side / 4), math.ceil(side / 8)]
+    assert [tuple(m.shape) for m in maps] == [(3, width, s, s) for width, s in zip((4, 4, 8, 16), sides, strict=True)]
+    for same in (net(x), full_out, net.classifier(features)):
+        torch.testing.assert_close(same, out, rtol=0, atol=0)
+    torch.testing.assert_close(out, planar, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(maps[-1].mean((2, 3)), features)
+
+
+def test_resnet8_trains_alike_from_the_same_seed():
+    def trained() -> torch.Tensor:
+        torch.manual_seed(0)
+        net = resnet8(5, num_filters=4).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        x, y = torch.rand(16, 3, 32, 32).contiguous(memory_format=torch.channels_last), torch.arange(16) % 5
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        return net.get_params().detach()
+
+    torch.testing.assert_close(trained(), trained(), rtol=0, atol=0)
+
+
 def test_maps_before_the_relu():
     net = resnet18(10, num_filters=2).eval()
     x = torch.rand(3, 3, 16, 16)
@@ -117,7 +171,7 @@ def test_mlp_takes_channels_last_batches():
     torch.testing.assert_close(net(x.to(memory_format=torch.channels_last)), net(x))
 
 
-@pytest.mark.parametrize("net", [resnet18(2, num_filters=2), mnistmlp(2)])
+@pytest.mark.parametrize("net", [resnet18(2, num_filters=2), resnet8(2, num_filters=2), mnistmlp(2)])
 def test_unknown_returnt_is_refused_before_anything_is_computed(net):
     state = {name: value.clone() for name, value in net.state_dict().items()}
     with pytest.raises(ValueError, match="'everything'"):
@@ -243,3 +297,15 @@ def test_a_shortcut_is_the_strided_convolution_in_every_memory_format(planes: in
         found = torch.autograd.grad(out.square().sum(), [x, shortcut.weight])
     assert torch.allclose(out.double(), plain, atol=1e-5)
     assert all(torch.allclose(f.double(), e, rtol=1e-4, atol=1e-4) for f, e in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("filters", [2, 4, 16])
+def test_a_strided_stem_is_the_same_in_every_memory_format(filters: int) -> None:
+    """Many times, as above: it is strided and has few channels, too."""
+    torch.manual_seed(0)
+    net, x = resnet8(2, num_filters=filters).double().train(), torch.randn(8, 3, 32, 32, dtype=torch.float64)
+    expected = torch.autograd.grad(net(x).square().sum(), [net.conv1.weight])[0]
+    net, x = net.float().to(memory_format=torch.channels_last), x.float().contiguous(memory_format=torch.channels_last)
+    for _ in range(50):
+        found = torch.autograd.grad(net(x).square().sum(), [net.conv1.weight])[0]
+    torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-3)
