@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import pickle
 import shutil
 import socket
@@ -18,12 +19,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import run
 from PIL import Image
 from torchvision.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
 
 import datasets.utils.downloads as downloads
 import datasets.utils.image_cache as image_cache
-from datasets import get_dataset, get_dataset_class, get_dataset_config_names
+from datasets import get_dataset, get_dataset_class, get_dataset_config_names, read_dataset_config
 from datasets.utils import default_flags, set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.published import IDX, PUBLISHED
@@ -326,6 +328,39 @@ def test_every_dataset_has_an_online_config(name):
 def test_cifar100_in_other_numbers_of_tasks(config, tasks, classes):
     cls = get_dataset_class(make_args("seq-cifar100", dataset_config=config))
     assert (tasks, classes, 100) == (cls.N_TASKS, cls.N_CLASSES_PER_TASK, cls.N_CLASSES)
+
+
+SMALL = [*(("seq-cifar100", split) for split in ("", "-5tasks", "-20tasks")), ("seq-cifar10", ""), ("seq-tinyimg", "")]
+
+
+@pytest.mark.parametrize(("name", "split"), SMALL)
+def test_the_small_scale_is_one_scale(name, split):
+    """The same network and batches everywhere, and at least 1,500 steps in every task."""
+    small = get_dataset_class(make_args(name, dataset_config=f"small{split}"))
+    _, config, _ = read_dataset_config(name, f"small{split}")
+    _, reference, _ = read_dataset_config("seq-cifar100", "small")
+    same = ("backbone", "num_filters", "batch_size", "code_optimization")
+    assert {key: config[key] for key in same} == {key: reference[key] for key in same}
+    if name == "seq-cifar100":
+        assert (config["scheduler_mode"], config["lr_milestones"]) == ("iter", [0.7, 0.9])
+    images = 100_000 if name == "seq-tinyimg" else 50_000
+    assert config["n_epochs"] * math.ceil(images / small.N_TASKS / config["batch_size"]) >= 1500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "split"), SMALL)
+def test_the_small_scale_runs(name, split, tmp_path, monkeypatch):
+    """On images of noise: two of each class to train, one to test."""
+
+    def noise(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(self.N_CLASSES).repeat(1 + train)
+        return np.random.RandomState(0).randint(256, size=(len(labels), *self.SIZE, 3), dtype=np.uint8), labels
+
+    monkeypatch.setattr(get_dataset_class(make_args(name)), "load_split", noise)
+    flags = ["--dataset", name, "--dataset_config", f"small{split}", "--buffer_size", "20", "--n_epochs", "1"]
+    summary, model, _ = run(tmp_path, *flags)
+    assert len(model.net.stages) == 3 and model.net.nf == 16
+    assert summary["class_il"]["FAA"] >= 0
 
 
 # -- seq-digits --------------------------------------------------------------------------------------------------
