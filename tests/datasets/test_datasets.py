@@ -38,7 +38,8 @@ ALL = ["seq-cifar10", "seq-cifar100", "seq-digits", "seq-fmnist", "seq-mnist", "
 def make_args(dataset: str = "", **changes) -> Namespace:
     defaults = dict(
         dataset=dataset, dataset_config=None, seed=0, batch_size=8, drop_last=False, permute_classes=False,
-        custom_class_order=None, validation=None, joint=False, base_path="nowhere", device=torch.device("cpu"),
+        custom_class_order=None, validation=None, joint=False, stop_after=None, base_path="nowhere",
+        device=torch.device("cpu"),
         code_optimization=0, debug_mode=False,
     )  # fmt: skip
     return Namespace(**defaults | changes)

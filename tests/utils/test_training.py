@@ -144,6 +144,15 @@ def test_joint_sees_all_tasks_and_is_evaluated_on_each(tmp_path: Path) -> None:
     assert (task_il[4] >= class_il[4]).all() and (task_il[4] > class_il[4]).any()
 
 
+def test_a_joint_run_can_be_confined_to_the_first_tasks(tmp_path: Path) -> None:
+    summary, model, directory = run(tmp_path, "--n_epochs", "1", "--stop_after", "2", model="joint")
+    labels = model.dataset.train_loader.dataset.targets
+    assert sorted(set(labels.tolist())) == [0, 1, 2, 3]
+    class_il, _ = read_accuracy(directory / "accuracy.csv")
+    assert class_il.shape == (2, 2) and summary["n_tasks"] == 2
+    assert summary["class_il"]["FAA"] == pytest.approx(class_il[-1].mean())
+
+
 @pytest.mark.numeric
 def test_er_step_is_one_mean_over_both_batches(device: torch.device, tmp_path: Path) -> None:
     """θ ← θ − η ∇ mean CE over the b + r images of stream and replay batch, BatchNorm statistics shared."""

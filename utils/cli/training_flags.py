@@ -116,7 +116,12 @@ def fitting(add: Add) -> None:
     add(
         RANGE, "--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped"
     )
-    add(RANGE, "--stop_after", type=number(int, 1), help="number of tasks after which the run ends; with --joint 1 those that it trains on")
+    add(
+        RANGE,
+        "--stop_after",
+        type=number(int, 1),
+        help="number of tasks after which the run ends; with --joint 1 those that it trains on",
+    )
 
 
 def optimizer(add: Add) -> None:
