@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import utils.cli.registry as registry
+from datasets.utils import construct
+from datasets.utils import own_parameters as own_parameters  # asked for by the command line
 from utils.cli.config import selected
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
@@ -133,12 +134,5 @@ def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], f
     return type(cls.__name__, (OwnLoaders, cls), attributes)
 
 
-def own_parameters(cls: type[ContinualDataset]) -> list[inspect.Parameter]:
-    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
-    parameters = list(inspect.signature(cls.__init__, eval_str=True).parameters.values())[2:]
-    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
 def get_dataset(args: Namespace) -> ContinualDataset:
-    cls = get_dataset_class(args)
-    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls) if hasattr(args, p.name)})
+    return construct(get_dataset_class(args), args)

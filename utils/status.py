@@ -1,4 +1,4 @@
-"""The progress bar, and console lines that do not tear it."""
+"""The progress bar, console lines that do not tear it, and times as people read them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from time import perf_counter
 from typing import TextIO
 
 from tqdm import tqdm
-
-from utils.run.timing import duration
 
 REDRAW_SECONDS = 0.2
 RUN_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{rate_fmt}{postfix}]"
@@ -164,3 +162,17 @@ _shared_bar = ProgressBar()
 def progress_bar(i: int, max_iter: int | None, epoch: int | str, task_number: int | str, loss: float) -> None:
     """Mammoth's function: one bar for whoever calls it."""
     _shared_bar.prog(i, max_iter, epoch, task_number, loss)
+
+
+def duration(seconds: float) -> str:
+    """In two units: `3 d 4 h`, `2 h 5 min`, `4 min 10 s`, `12 s`."""
+    whole = round(seconds)
+    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts = []
+    for name, size in units:
+        amount, whole = divmod(whole, size)
+        parts.append((amount, name))
+    first = next((i for i, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
+    return " ".join(
+        f"{amount} {name}" for amount, name in parts[first : first + 2] if amount or first == len(parts) - 1
+    )

@@ -12,8 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from utils.augmentations import to_unit_float
-
 MIN_AREA, MAX_RATIO = 0.2, 4 / 3  # of the crop: fraction of the image, longer by shorter side
 FLIP, JITTER, GRAYSCALE = 0.5, 0.8, 0.2  # probabilities
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
@@ -86,7 +84,7 @@ class StrongViews:
         if batch.is_cuda:  # from pinned memory the copy is queued and the host goes on
             numbers = numbers.pin_memory().to(batch.device, non_blocking=True)
         numbers = numbers.to(batch.device)[..., None]
-        x = self._crop(to_unit_float(batch) if batch.dtype == torch.uint8 else batch.float(), *numbers[:5])
+        x = self._crop(batch.float() / 255 if batch.dtype == torch.uint8 else batch.float(), *numbers[:5])
         for step, weights in enumerate(numbers[6:, ..., None, None].unflatten(0, (7, 3))):
             if step == 3 and x.shape[1] == 3:
                 _shift_hue(x, turns=numbers[5, ..., None])

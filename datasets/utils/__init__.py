@@ -1,9 +1,10 @@
-"""Defaults that a dataset gives to command-line flags."""
+"""What a dataset class tells the command line: defaults of flags, and flags of its own."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -40,3 +41,14 @@ def default_flags(cls: type) -> dict[str, Any]:
             if isinstance(attribute, DefaultFromArgs) and inspect.getattr_static(cls, name) is attribute:
                 defaults[attribute.flag] = getattr(cls, name)()
     return defaults
+
+
+def own_parameters(cls: type) -> list[inspect.Parameter]:
+    """Parameters of a dataset's constructor beyond `self` and `args`: each is a flag."""
+    parameters = list(inspect.signature(cls.__init__, eval_str=True).parameters.values())[2:]  # type: ignore[misc]
+    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def construct(cls: Any, args: Namespace) -> Any:
+    """A dataset of this class, with the values that `args` has for its own parameters."""
+    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls) if hasattr(args, p.name)})

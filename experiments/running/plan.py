@@ -9,7 +9,7 @@ from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.report.tables import missing, table
 from experiments.results.records import damage, read_summary
 from experiments.running.estimates import Estimate, Estimates
-from utils.run.timing import duration
+from utils.status import duration
 
 
 def unfinished(cells: Sequence[Cell]) -> list[Cell]:

@@ -18,7 +18,7 @@ from experiments.running.estimates import Estimates
 from experiments.running.leases import STALE_SECONDS, held
 from experiments.running.slurm.queue import Task, last_words, tasks_of
 from utils.errors import UserError
-from utils.run.timing import duration
+from utils.status import duration
 
 DONE, RUNNING, QUEUED, FAILED, WAITING = STATES = ("done", "running", "queued", "failed", "waiting")
 UNFINISHED = (RUNNING, QUEUED, WAITING)

@@ -23,7 +23,7 @@ from experiments.running.leases import claim
 from experiments.running.plan import plan
 from experiments.running.status import status, status_of
 from utils.run.environment import environment
-from utils.run.timing import duration
+from utils.status import duration
 
 ROWS = {
     "ER": {"model": "er"},

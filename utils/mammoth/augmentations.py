@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from utils.strong_views import StrongViews
+
 SOFT_PADDING = 4
 LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -83,7 +85,5 @@ def soft_aug(mean: Any, std: Any) -> Callable[[Tensor], Tensor]:
 
 def strong_aug(size: Any, mean: Any, std: Any) -> Callable[[Tensor], Tensor]:
     """Flip, random resized crop, colour jitter, grayscale and normalisation of a batch in [0, 1]."""
-    from utils.strong_views import StrongViews
-
     height_width = (size, size) if isinstance(size, int) else tuple(size)
     return StrongViews(height_width, tuple(map(float, mean)), tuple(map(float, std)))

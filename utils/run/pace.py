@@ -11,9 +11,8 @@ import torch
 
 import datasets
 from utils.run.session import Session
-from utils.run.timing import duration
 from utils.schedulers import task_steps
-from utils.status import say
+from utils.status import duration, say
 
 WARM_UP_STEPS = 2  # the first ones load kernels, and have nothing to replay yet
 MEASURED_SECONDS = 3.0

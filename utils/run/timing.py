@@ -81,17 +81,3 @@ class Timing:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def duration(seconds: float) -> str:
-    """In two units: `3 d 4 h`, `2 h 5 min`, `4 min 10 s`, `12 s`."""
-    whole = round(seconds)
-    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
-    parts = []
-    for name, size in units:
-        amount, whole = divmod(whole, size)
-        parts.append((amount, name))
-    first = next((i for i, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
-    return " ".join(
-        f"{amount} {name}" for amount, name in parts[first : first + 2] if amount or first == len(parts) - 1
-    )

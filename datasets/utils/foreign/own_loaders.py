@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from datasets.utils import construct
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
 from utils.errors import UserError
@@ -63,11 +64,9 @@ class OwnLoaders(ContinualDataset):
 
     def _again(self, **changes: Any) -> ContinualDataset:
         """A dataset as this one was when it was new."""
-        from datasets import get_dataset
-
         args = copy.copy(self.args)
         vars(args).update(changes)
-        return get_dataset(args)
+        return construct(type(self), args)
 
     def make_test_loader(self, k: int) -> Any:
         while len(self._ahead.test_loaders) <= k:
