@@ -25,6 +25,7 @@ from PIL import Image
 
 import datasets
 import models
+import utils
 from experiments import cli, demo
 from main import initialize
 from models.utils.dgc_mixin import DgcMixin
@@ -37,7 +38,12 @@ from utils.training import train
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("[!.]*/README.md"),
+        *(ROOT / "docs").rglob("*.md"),
+    )
 }
 README, EXTENDING, GUIDE = PAGES["README.md"], PAGES["docs/extending.md"], PAGES["docs/guide.md"]
 MAMMOTH = PAGES["docs/mammoth.md"]
@@ -179,8 +185,8 @@ def test_paths_and_links_lead_somewhere(page: str) -> None:
     made = TO_BE_MADE | {name for name, _ in re.findall(NAMED_FILE, EXTENDING, re.M | re.S)}
     text = re.sub(r"--output \S+", "", PAGES[page])  # written by the command
     folders = "backbone|benchmarks|datasets|docs|experiments|models|tests|utils"
-    paths = set(re.findall(rf"(?<![\w/.<>-])((?:{folders})/[\w./-]*\w|\w+\.py)", text)) - made
-    missing = {path for path in paths if not (ROOT / path).exists()}
+    paths = set(re.findall(rf"(?<![\w/.<>*-])((?:{folders})/[\w./-]*\w|\w+\.py)", text)) - made
+    missing = {path for path in paths if not any((place / path).exists() for place in (ROOT, (ROOT / page).parent))}
     assert not missing
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert all(link.startswith("https://") or (ROOT / page).parent.joinpath(link).exists() for link in links), links
@@ -254,6 +260,33 @@ def test_the_readme_begins_with_commands_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
     assert "python main.py --model er --dataset seq-cifar100 --buffer_size 500" in first_screen
+
+
+def test_the_index_lists_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert set(re.findall(r"^\| \[(\S+)\]\(\1\) \|", PAGES["docs/README.md"], re.M)) == pages
+
+
+@pytest.mark.parametrize("folder", ["backbone", "datasets", "utils", "tests"])
+def test_a_folder_says_on_one_page_what_it_is(folder: str) -> None:
+    page = PAGES[f"{folder}/README.md"]
+    assert len(page.splitlines()) <= 50
+    assert "**May import:**" in page and "**To add " in page
+
+
+def test_the_version_is_said_once() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert str(citation["version"]) == utils.__version__
+    assert not re.search(r"^version = \"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+
+
+def test_commits_are_checked_with_the_commands_of_the_makefile() -> None:
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    entries = {hook["entry"] for hook in repository["hooks"] if hook["language"] == "system"}
+    recipes = re.findall(r"^\t\$\(BIN\)/((?:ruff|mypy).*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert entries == {f".venv/bin/{recipe}" for recipe in recipes}
+    (subject,) = [hook["entry"] for hook in repository["hooks"] if hook["id"] == "subject"]
+    assert re.search(subject, "x" * 72) and not re.search(subject, "x" * 71 + "\n\n" + "y" * 100)
 
 
 def test_the_readme_shows_what_the_demo_prints() -> None:
