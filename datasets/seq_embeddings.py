@@ -29,6 +29,7 @@ class SequentialEmbeddings(ContinualDataset):
     """
 
     NAME = "seq-embeddings"
+    HOLDS_VECTORS = True
     N_TASKS = 10
     N_CLASSES_PER_TASK = 5
     N_CLASSES = 50
@@ -56,18 +57,6 @@ class SequentialEmbeddings(ContinualDataset):
     @classmethod
     def content_sha256(cls, args: Namespace) -> str:
         return embeddings_sha256(cls.file(args))
-
-    @classmethod
-    def check_args(cls, args: Namespace) -> None:
-        """Refuse networks and methods that only images can be given to."""
-        from backbone import get_backbone_class
-        from models import get_model_class
-
-        parameters = get_backbone_class(args.backbone, True, args.plugin)[1]
-        if "in_channels" in parameters and "input_size" not in parameters:
-            raise UsageError(f"--backbone {args.backbone} takes images, and {cls.NAME} has vectors; use linear or mlp")
-        if reason := getattr(get_model_class(args), "NEEDS_IMAGES", None):
-            raise UsageError(f"--model {args.model}: {reason}, and {cls.NAME} has vectors; use a dataset of images")
 
     # -- data -------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class ContinualDataset(MammothDataset):
     STD: tuple[float, ...] | None = None
     CROP_PADDING = 0
     HORIZONTAL_FLIP = False
+    HOLDS_VECTORS = False  # instead of images: some networks and methods are then refused
     AVAIL_SCHEDS = ["multisteplr", "cosine"]
     class_names: list[str] | None = None
     image_dtype = torch.uint8  # in which a replay buffer can hold the images without loss
@@ -91,7 +92,7 @@ class ContinualDataset(MammothDataset):
     @classmethod
     def check_args(cls, args: Namespace) -> None:
         """Refuse flags that don't fit the dataset (UsageError), before anything is built."""
-        if getattr(args, "embeddings", None):
+        if getattr(args, "embeddings", None) and not cls.HOLDS_VECTORS:
             raise UsageError(
                 f"--embeddings {args.embeddings}: {cls.NAME} reads no such file; use --dataset seq-embeddings"
             )

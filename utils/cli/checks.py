@@ -10,8 +10,10 @@ from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
 
+import backbone
 import datasets
 import models
+from utils.cli.config import selected
 from utils.cli.registry import ROOT
 from utils.errors import UsageError
 
@@ -79,6 +81,17 @@ def validate(args: Namespace) -> None:
         if wrong:
             raise UsageError(message)
     dataset.check_args(args)
+    if dataset.HOLDS_VECTORS:
+        refuse_images(args)
+
+
+def refuse_images(args: Namespace) -> None:
+    """Refuse networks and methods that only images can be given to."""
+    inputs = backbone.parameters(selected(args, backbone.BACKBONES).load())
+    if "in_channels" in inputs and "input_size" not in inputs:
+        raise UsageError(f"--backbone {args.backbone} takes images, and {args.dataset} has vectors; use linear or mlp")
+    if reason := getattr(models.get_model_class(args), "NEEDS_IMAGES", None):
+        raise UsageError(f"--model {args.model}: {reason}, and {args.dataset} has vectors; use a dataset of images")
 
 
 def check_by_model(args: Namespace) -> None:
