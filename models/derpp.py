@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from models.utils.replay import ReplayModel, add_stored_weights, compute_logits, offer_task
 from utils.args import ArgumentParser
-from utils.modes import network_mode
+from utils.batch_norm import network_mode
 
 CHUNK = 256  # images per forward pass when the logits of a whole task are computed
 

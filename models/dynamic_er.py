@@ -13,7 +13,7 @@ from models.dynamic_er_utils.expandable_net import ExpandableNet, align_new_clas
 from models.utils.exemplars import append_exemplars, refill_by_herding, require_own_classes
 from models.utils.replay import ReplayModel, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, number
-from utils.modes import network_mode
+from utils.batch_norm import network_mode
 
 
 class DynamicEr(ReplayModel):

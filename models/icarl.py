@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from models.utils.exemplars import append_exemplars, compute_features, refill_by_herding, require_own_classes
 from models.utils.replay import ReplayModel, to_input
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type
+from utils.batch_norm import network_mode
 from utils.errors import UsageError
-from utils.modes import network_mode
 
 HALVING_CHUNK = 32  # exemplars, in the class means of `--icarl_reference 1`
 

@@ -37,7 +37,7 @@ NOT_FOR_METHODS = ("utils.run", "utils.resume.files", "utils.checkpoints", "util
 AUTOLOG = "models/utils/continual_model.py"  # Mammoth's `autolog_wandb` is a method of its base class
 NOT_FOR_METHODS += ("json", "os", "pathlib", "shutil", "tempfile")
 
-FUNCTION_LINES, SURFACE_FILES, SYS_PATH_LINES, PRIVATE_USES = 60, 23, 1, 74
+FUNCTION_LINES, SURFACE_FILES, SYS_PATH_LINES, PRIVATE_USES = 60, 22, 1, 74
 
 
 def files(*places: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""BatchNorm: passes that leave its running statistics alone, and batches that it cannot normalise."""
+"""Modes of a network for a while, and BatchNorm: its running statistics, and batches that it cannot normalise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from utils.errors import UserError
+
+
+@contextmanager
+def network_mode(net: nn.Module, training: bool) -> Iterator[None]:
+    """The network in train or eval mode; afterwards every module is back in its own (a part may be frozen in eval)."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 @contextmanager

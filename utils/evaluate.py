@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from utils.augmentations import to_device
-from utils.modes import network_mode
+from utils.batch_norm import network_mode
 
 
 @dataclass

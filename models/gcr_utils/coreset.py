@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models.gcr_utils.candidates import CandidateReservoir, per_row
 from models.gcr_utils.selection import logit_gradients, select
 from models.utils.replay import ReplayModel, to_input, training_set
-from utils.modes import network_mode
+from utils.batch_norm import network_mode
 from utils.schedulers import task_epochs
 
 CHUNK = 256  # images per forward pass at the end of a task

@@ -23,7 +23,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbone.ResNetBlock import Projection
-from utils.modes import network_mode
+from utils.batch_norm import network_mode
 
 BLOCK = 2**22  # numbers (16 MB): ResNet-18's largest layers take a quarter less time than with four times as many
 Batch = tuple[Tensor, Tensor]  # images and labels

@@ -13,8 +13,8 @@ from models.hal_utils.portions import TaskPortions
 from models.utils.exemplars import require_own_classes
 from models.utils.replay import ReplayModel
 from utils.augmentations import to_device
+from utils.batch_norm import network_mode
 from utils.errors import UsageError
-from utils.modes import network_mode
 
 ANCHOR_STEPS = 100
 

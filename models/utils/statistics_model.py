@@ -9,8 +9,8 @@ from torch import Tensor
 
 from models.utils.continual_model import ContinualModel
 from models.utils.replay import to_input, training_set
+from utils.batch_norm import network_mode
 from utils.errors import UsageError
-from utils.modes import network_mode
 
 CHUNK = 1024  # images per forward pass
 

@@ -11,8 +11,7 @@ from models.utils.exemplars import draw_balanced, keep_first_of_each, require_ow
 from models.utils.replay import ReplayModel, compute_logits
 from models.xder_utils.losses import graft
 from utils.augmentations import to_device
-from utils.batch_norm import bn_track_stats
-from utils.modes import network_mode
+from utils.batch_norm import bn_track_stats, network_mode
 
 
 class Replay(NamedTuple):

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from utils.augmentations import to_uint8
+from utils.batch_norm import network_mode
 from utils.conf import create_seeded_dataloader
 from utils.errors import UserError
 from utils.herding import herd
-from utils.modes import network_mode
 
 
 def icarl_replay(self: Any, dataset: Any, val_set_split: float = 0) -> None:
