@@ -558,7 +558,7 @@ def test_an_interrupted_download_is_not_kept(tmp_path, monkeypatch):
         yield b"the first bytes"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(downloads, "_stream", interrupted)
+    monkeypatch.setattr(downloads, "_stream", interrupted)  # where bytes arrive from the network
     with pytest.raises(KeyboardInterrupt):
         get_dataset(make_args("seq-cifar100", base_path=str(tmp_path / "base"))).get_data_loaders()
     assert not (tmp_path / "base").exists()
@@ -678,6 +678,7 @@ def test_tiny_imagenet_is_labelled_by_sorted_ids(tiny_tree, monkeypatch):
     assert gray.tolist() == [90, 90, 90]
     assert dataset.get_class_names()[:2] == ["thing 0", "thing 1"]
 
+    # Decoding is what the cache saves.
     monkeypatch.setattr(image_cache, "_decode", lambda *_: pytest.fail("decoded again"))
     again = get_dataset(make_args("seq-tinyimg", base_path=base))
     again.get_data_loaders()

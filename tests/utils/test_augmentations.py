@@ -98,6 +98,7 @@ def test_batches_of_many_sizes_share_one_transform(memory_format, device):
             )
     # Private, because what is kept between batches shows nowhere else.
     assert len(transform._canvases) <= augmentations.KEPT_CANVASES
+    # Memory that is kept between batches.
     assert all(len(canvas.images) <= augmentations.MAX_CANVAS for canvas in transform._canvases.values())
 
 

@@ -178,7 +178,7 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     log = MetricsLog(path)
     # Private here and below, because the log opens its file by itself, and a device can't be cut to a length.
     log._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
-    log._file.truncate = lambda size: None
+    log._file.truncate = lambda size: None  # a disk that fills up
     with pytest.raises(UserError, match=r"metrics\.jsonl: No space left on device") as error:
         log.event("eval")
     assert "\n" not in str(error.value)
@@ -189,7 +189,7 @@ def test_a_line_that_does_not_fit_leaves_whole_lines(tmp_path: Path) -> None:
     log = MetricsLog(path)
     log.event("eval", class_il=[1.0])
     before = path.read_bytes()
-    real = log._file
+    real = log._file  # a disk that fills up
 
     class NearlyFull:
         """Takes ten bytes, then no more."""
@@ -203,7 +203,7 @@ def test_a_line_that_does_not_fit_leaves_whole_lines(tmp_path: Path) -> None:
             written, self.room = real.write(data[: self.room]), 0
             return written
 
-    log._file = NearlyFull()
+    log._file = NearlyFull()  # a disk that fills up
     with pytest.raises(UserError, match="No space left on device"):
         log.event("eval", class_il=[2.0])
     assert path.read_bytes() == before

@@ -74,7 +74,7 @@ def test_a_directory_that_another_process_has_made_anew_is_left_to_it(
         # As another process sees it, which holds no locks: a private name, since a process has but one list of them.
         held, utils.resume.files._held = utils.resume.files._held, {}
         locks.append(RunLock(directory / "run.lock"))
-        utils.resume.files._held = held
+        utils.resume.files._held = held  # as another process sees it
 
     during_step(monkeypatch, 3, replace)
     with pytest.raises(UserError, match=GONE):
