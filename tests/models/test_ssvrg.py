@@ -283,7 +283,7 @@ def test_near_the_snapshot_the_variance_is_smaller_than_ers_and_the_mean_is_righ
         theta = start + distance * direction
         corrected = gradients(model, theta, n)
         with monkeypatch.context() as patch:
-            patch.setattr(model, "_correct_gradients", lambda parts: None)
+            patch.setattr(model, "_correct_gradients", lambda parts: None)  # the same steps without the correction
             plain = gradients(model, theta, n)
         true = (1 - past) * convex.G(task, theta) + past * convex.G(stored, theta)
         for sample in (plain, corrected):
