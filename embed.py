@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from utils.args import ArgumentParser, choice, number
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.errors import UsageError

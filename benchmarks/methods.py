@@ -36,14 +36,14 @@ BOUNDS = {"agem": 1.4, "dgc-er": 1.93, "gcr": 2.0, "ssvrg": 2.5, "moca": 3.5, "a
 # Beside every model's own settings. `dgc_er` takes a whole step's pass at θ̃ (see dgc_overhead.py), plain that of x̄.
 VARIANTS = ["ssvrg --ssvrg_current 0", "dgc-er --dgc_view plain"]
 PERIODS = ("dgc_m", "ssvrg_m")  # flags that say every how many steps something is done
-WITHOUT_BUFFER = {"sgd", "joint", "aop"}
+WITHOUT_BUFFER = {"sgd", "joint", "aop", "ncm", "ridge"}
 Figures = dict[str, Any]
 
 
 def side(name: str, width: int, *more: str, first_steps: int = FIRST_STEPS) -> Side:
     model, *flags = name.split()
     size = [] if model in WITHOUT_BUFFER else ["--buffer_size", "500"]
-    # Of random images none would be classified right, and such do not become candidates of GCR in several epochs.
+    # Random images would not be classified right, and then would not become candidates of GCR in several epochs.
     epochs = ["--n_epochs", "1"] if model == "gcr" else []
     return Side(LEVEL, width, model, "--model_config", "best", *size, *epochs, *flags, *more, first_steps=first_steps)
 

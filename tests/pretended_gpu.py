@@ -27,7 +27,7 @@ WAITING |= {"is_nonzero", "bincount", "repeat_interleave"}
 
 
 def _is_ours(file: Path) -> bool:
-    """Of the project, but neither this file nor an environment's that lies in the project's folder."""
+    """Whether a file belongs to the project: not this one, and none of an environment inside the project's folder."""
     return ROOT in file.parents and "site-packages" not in file.parts and file.name != Path(__file__).name
 
 
@@ -105,7 +105,7 @@ def execute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def check(name: str, args: Any, on_host: list[torch.Tensor], to_gpu: bool) -> None:
-    """Of an operation with tensors on the GPU: what it can't do, and what it waits for."""
+    """What an operation with tensors on the GPU can't do, and what it waits for."""
     if name == "_to_copy":
         if not to_gpu:
             waits.note("copy to the host")

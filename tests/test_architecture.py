@@ -14,12 +14,13 @@ from pathlib import Path
 
 from helpers import ROOT
 
-PRODUCT = ("main.py", "reproduce.py", "backbone", "datasets", "experiments", "models", "utils")
+PRODUCT = ("main.py", "embed.py", "reproduce.py", "backbone", "datasets", "experiments", "models", "utils")
 ALL = (*PRODUCT, "benchmarks", "docs", "tests")
 
 # Who may import whom: a module imports only from its own level or below. The longest matching prefix counts.
 LEVELS = {
     "reproduce": 6,
+    "embed": 6,
     "experiments": 5,
     "main": 4,
     "utils.training": 3,
@@ -27,6 +28,10 @@ LEVELS = {
     "utils.cli.parse": 3,
     "utils.cli.checks": 3,
     "utils.cli.selection": 3,
+    # Parts of embed.py and its data, which know datasets and networks.
+    "backbone.pretrained": 3,
+    "datasets.utils.image_source": 3,
+    "datasets.embedded.make": 3,
     "models": 2,
     "datasets": 1,
     "backbone": 1,
@@ -37,13 +42,13 @@ NOT_FOR_METHODS = ("utils.run", "utils.resume.files", "utils.checkpoints", "util
 AUTOLOG = "models/utils/continual_model.py"  # Mammoth's `autolog_wandb` is a method of its base class
 NOT_FOR_METHODS += ("json", "os", "pathlib", "shutil", "tempfile")
 
-FUNCTION_LINES, FILE_LINES, TEST_FILE_LINES, METHOD_LINES = 60, 400, 750, 150
-SURFACE_FILES, SYS_PATH_LINES, ESTIMATOR_BRANCHES, PRIVATE_USES = 22, 1, 4, 1
+FUNCTION_LINES, FILE_LINES, TEST_FILE_LINES, METHOD_LINES = 60, 400, 800, 150
+SURFACE_FILES, SYS_PATH_LINES, ESTIMATOR_BRANCHES, FLAG_SETS, PRIVATE_USES = 22, 1, 4, 1, 1
 
 # Longer files, each with its limit and the reason.
 LONG_FILES = {
     "models/utils/dgc_estimators.py": (460, "three estimators that are read side by side"),
-    "models/utils/dgc_mixin.py": (415, "the adapter to every base method"),
+    "models/utils/dgc_mixin.py": (425, "the adapter to every base method"),
     "utils/resume/state.py": (440, "one walk through all kinds of state: saving and restoring are read together"),
 }
 
@@ -129,7 +134,7 @@ def reached_from(start: str) -> set[str]:
 
 def test_imports_point_one_way() -> None:
     edges = {(a, b) for a, imported in graph().items() for b in imported}
-    wrong = {(a, b) for a, b in edges if level(a) < level(b) or {room(a), room(b)} == {"datasets", "backbone"}}
+    wrong = {(a, b) for a, b in edges if level(a) < level(b) or (level(a) == level(b) == 1 and room(a) != room(b))}
     assert not wrong, sorted(f"{a} → {b}" for a, b in wrong)
 
 
@@ -200,6 +205,29 @@ def test_few_places_ask_which_estimator_it_is() -> None:
         and re.search(r"'(sampled|closed|released)'", ast.unparse(node))
     ]
     assert len(branches) <= ESTIMATOR_BRANCHES, branches
+
+
+def strings_in(node: ast.AST) -> list[str]:
+    """The strings that a collection consists of, or the words of a text."""
+    if isinstance(node, ast.Set | ast.List | ast.Tuple):
+        return [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return node.value.split() if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+def test_what_a_flag_is_stands_where_it_is_declared() -> None:
+    """Its role is said there (utils/cli/roles.py); a set of flags' names elsewhere would say it once more."""
+    constants = [n.value for path in files("utils/cli") for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant)]
+    flags = {value[2:] for value in constants if isinstance(value, str) and re.fullmatch(r"--\w+", value)}
+    assert len(flags) > 50
+    sets = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in files("main.py", "backbone", "datasets", "models", "utils")
+        for statement in tree_of(path).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for node in ast.walk(statement)
+        if len(names := strings_in(node)) > 2 and set(names) <= flags
+    ]
+    assert len(sets) <= FLAG_SETS, sets
 
 
 # -- tests look from outside -------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def train_task(model: Any, dataset: Any, args: Any) -> Iterator[float]:
 
 @torch.no_grad()
 def outputs_norm(model: Any, dataset: Any) -> float:
-    """Of the predictions for the first test images of each task seen; a class that is ruled out has −∞."""
+    """Norm of the predictions for the first test images of each task seen; a class that is ruled out has −∞."""
     model.net.eval()
     outputs = torch.cat([model(next(iter(loader))[0]) for loader in dataset.test_loaders])
     model.net.train()
