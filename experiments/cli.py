@@ -38,7 +38,7 @@ def parser() -> ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND")  # `main` says which there are if it is missing
     commands.add_parser("list", help="the tables, and what they consist of")
     plan = commands.add_parser("plan", help="number of runs, what is done, time and disk of the rest")
-    run = commands.add_parser("run", help="run what is not done yet; the same command goes on")
+    run = commands.add_parser("run", help="run what is not done yet; the same command continues it")
     status = commands.add_parser("status", help="what is done, running, failed and waiting")
     table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
     report = commands.add_parser("report", help="a page for browsers, Markdown, LaTeX and figures of all results")
@@ -159,7 +159,7 @@ def run(args: Namespace) -> int:
     for cell, reason in outcome.failed.values():
         say(f"failed: {cell.name}: {reason}\n        {log_file(cell.path)}")
     if outcome.stopped:
-        say("Stopped. The same command goes on.")
+        say("Stopped. The same command continues.")
     elif outcome.failed:
         say(f"{len(outcome.failed)} runs failed. The same command tries them again.")
     return outcome.exit_code

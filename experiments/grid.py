@@ -36,7 +36,7 @@ OF_THE_COMMAND = {
     "base_path": "give --base_path to the command",
     "results_path": "give --results_path to the command",
     "device": "give --devices to the command",
-    "resume": "a grid always goes on with what is there",
+    "resume": "a grid always resumes what is there",
     "overwrite": "delete the run's directory instead",
     "help": "`python main.py --help` shows the flags",
     "list": "`python main.py --list` shows the names",
@@ -70,7 +70,7 @@ class Grid:
     rows: dict[str, Row]
     seeds: tuple[int, ...]
     metrics: list[str]
-    # Of the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
+    # For the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
     # it; the scale of the numbers, by name and in words; what is to be known about them; the paper's own numbers
     # (metric → row → column); what columns that say what they stand for are called in the table; columns that are run
     # only if they are asked for, and why.

@@ -87,7 +87,7 @@ def figures(result: Results, looks: dict[str, Style]) -> Iterator[tuple[str, str
 
 
 def _by_dataset(result: Results, panels: Panels) -> ByDataset:
-    """Of datasets with several buffers: by row the cells with a known memory and FAIA."""
+    """For datasets with several buffers, by row the cells with a known memory and FAIA."""
     found: ByDataset = {}
     members: dict[str, list[Any]] = {}
     for column in columns(result.grid, ""):
@@ -207,7 +207,7 @@ def draw_memory(datasets: ByDataset, looks: dict[str, Style]) -> Any:
 
 
 def draw_gradients(panels: Panels) -> Any:
-    """Of each column of the table the errors, and below them the cosines."""
+    """For each column of the table the errors, and below them the cosines."""
     measured = {column: {r: c for r, c in cells.items() if c.gradients} for column, cells in panels.items()}
     measured = {column: cells for column, cells in measured.items() if cells}
     rows = list(dict.fromkeys(row for cells in measured.values() for row in cells))

@@ -60,7 +60,7 @@ class Style:
 
 
 def styles(results: Iterable[Results]) -> dict[str, Style]:
-    """Of every row of all tables, by name."""
+    """The look of every row of all tables, by name."""
     rows, bases = _rows(results)
     interesting = [row for row in rows if row in bases] or [row for row in rows if row not in FRAMES]
     found: dict[str, Style] = {}

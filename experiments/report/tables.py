@@ -26,7 +26,7 @@ LEGEND = {
     AGREES: ("✓", f"within {ERRORS} standard errors of the difference, √(ours² + paper's²)"),
     HIGHER: ("▲", "higher than the paper by more than that"),
     LOWER: ("▼", "lower than the paper by more than that"),
-    UNTOLD: ("·", "no standard error of ours (fewer than 2 runs) or of the paper's to tell by"),
+    UNTOLD: ("·", "without a standard error, ours (fewer than 2 runs) or the paper's, it can't be told"),
 }
 
 
@@ -80,7 +80,7 @@ def at_paper_scale(grid: Grid) -> bool:
 
 
 def agreement(ours: Summary, paper: PaperValue) -> Agreement | None:
-    """None without a number of ours."""
+    """None if we have no number."""
     if ours.mean is None:
         return None
     difference = ours.mean - paper.mean
@@ -97,27 +97,27 @@ def markdown(results: Results) -> str:
     explained = " ".join(filter(None, [grid.conditions, "Mean ± standard error (number of seeds)."]))
     parts = [f"## {text(grid.title)}", text(explained)]
     for metric in grid.metrics:
-        parts += [f"### {metric}", _table(results, metric)]
-        if pairs := _pairs(results, metric):
-            parts += [PAIRS, pairs]
+        parts += [f"### {metric}", table(number_rows(results, metric))]
+        if differences := pair_rows(results, metric):
+            parts += [PAIRS, table(differences)]
     parts += ["\n".join(f"- {text(note)}" for note in [*grid.notes, *missing([results.expansion])])]
     return "\n\n".join(filter(None, parts))
 
 
-def _table(results: Results, metric: str) -> str:
+def number_rows(results: Results, metric: str) -> list[list[str]]:
+    """A table with its head: ours, and beside it the paper's where it has any."""
     grid = results.grid
     paper = grid.paper.get(metric, {})
-    header, lines = [""], [[row] for row in grid.rows]
+    lines = [[""], *([row] for row in grid.rows)]
     for column in grid.columns:
-        header.append(column or metric)
-        for line, row in zip(lines, grid.rows, strict=True):
-            line.append(_cell(results, row, column, metric))
-        if any(column in by_column for by_column in paper.values()):
-            header.append("paper")
-            for line, row in zip(lines, grid.rows, strict=True):
-                value = paper.get(row, {}).get(column)
-                line.append("" if value is None else value.text)
-    return table(header, lines)
+        cells = [column or metric, *(_cell(results, row, column, metric) for row in grid.rows)]
+        beside = [paper.get(row, {}).get(column) for row in grid.rows]
+        for line, cell in zip(lines, cells, strict=True):
+            line.append(cell)
+        if any(beside):
+            for line, text in zip(lines, ["paper", *(value.text if value else "" for value in beside)], strict=True):
+                line.append(text)
+    return lines
 
 
 def _cell(results: Results, row: str, column: str, metric: str) -> str:
@@ -131,9 +131,10 @@ def number_parts(summary: Summary) -> tuple[str, str, str]:
     return f"{summary.mean:.2f}", f"± {error}", f"({summary.n})"
 
 
-def _pairs(results: Results, metric: str) -> str:
+def pair_rows(results: Results, metric: str) -> list[list[str]]:
+    """The differences of the paired rows with their head; empty if there are none."""
     lines = [[name, *map(difference_text, found)] for name, found in pairs(results, metric).items()]
-    return table(["", *(column or metric for column in results.grid.columns)], lines) if lines else ""
+    return [["", *(column or metric for column in results.grid.columns)], *lines] if lines else []
 
 
 def pairs(results: Results, metric: str) -> dict[str, list[Difference | None]]:
@@ -173,8 +174,9 @@ def text(name: str) -> str:
     return " ".join(name.split()).replace("<", "&lt;")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [[text(cell).replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(header))]
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the head."""
+    cells = [[text(cell).replace("|", "\\|") for cell in row] for row in rows]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

@@ -34,7 +34,7 @@ def report_markdown(results: Sequence[Results], figures: Sequence[dict[str, str]
     for result, drawn in zip(results, figures, strict=True):
         parts += [markdown(result), *(f"![{_alternative(c)}]({FOLDER}/{name}.png)" for c, name in drawn.items())]
     rows = [[name, value] for name, value in environment(results).items()]
-    return "\n\n".join([*parts, "## Conditions", table(["", ""], rows)]) + "\n"
+    return "\n\n".join([*parts, "## Conditions", table([["", ""], *rows])]) + "\n"
 
 
 def _alternative(caption: str) -> str:

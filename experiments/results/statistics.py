@@ -44,7 +44,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float], confidence: float = 0.95) -> Difference:
-    """Of two methods' values by seed. Equal seeds share initialisation and batches, so their noise cancels in part."""
+    """a − b by seed. Equal seeds share initialisation and batches, so their noise cancels in part."""
     summary = summarise([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())])
     if summary.mean is None or summary.se is None:
         return Difference(summary, None, None, None)
@@ -62,5 +62,5 @@ def _p_value(summary: Summary, degrees: int) -> float | None:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Of Student's t distribution."""
+    """Quantile of Student's t distribution."""
     return float(stdtrit(degrees, probability))

@@ -17,7 +17,7 @@ def cells_root(path: Path) -> Path:
 
 
 def cell_directory(path: Path) -> Path:
-    """Of log, leases and failure of the run in `path`: what is in `path` itself belongs to the run."""
+    """Where log, leases and failure of the run in `path` are: what is in `path` itself belongs to the run."""
     return cells_root(path).joinpath(*path.parts[-3:])
 
 
@@ -46,7 +46,7 @@ def forget_failure(path: Path) -> None:
 
 
 def failure_time(path: Path) -> int | None:
-    """Of the last failure, by the file server's clock; only good for telling failures apart."""
+    """When a run failed last, by the file server's clock; only good for telling failures apart."""
     try:
         return _failure_file(path).stat().st_mtime_ns
     except OSError:

@@ -1,7 +1,7 @@
 """Run the cells of a grid on this machine, a few at a time; others may work on the same directory.
 
-A cell is done if and only if its run directory holds a summary, and no damaged file. So the same command goes on
-after whatever happened: it claims one unfinished cell after the other (`leases.py`), and each run goes on from its
+A cell is done if and only if its run directory holds a summary, and no damaged file. So the same command continues
+after whatever happened: it claims one unfinished cell after the other (`leases.py`), and each run resumes from its
 checkpoint.
 """
 
@@ -45,7 +45,7 @@ STOPPED_BY_SIGNAL = 128
 
 @dataclass
 class Running:
-    """A cell in the hands of a process of ours."""
+    """A cell that a process of this engine works on."""
 
     cell: Cell
     lease: Lease
@@ -118,7 +118,7 @@ class Engine:
                     self._fill()
                     self._beat()
                     self._collect()
-            finally:  # an error of ours, such as a full disk: let no process go on without its lease
+            finally:  # an error here, such as a full disk: let no process run without its lease
                 self._signal_all(signal.SIGTERM)
         return self.outcome
 
@@ -248,7 +248,7 @@ class Engine:
         running.lease.release()
 
     def _killed(self, cell: Cell, code: int) -> bool:
-        """From outside, and not too often: the run goes on from its checkpoint."""
+        """From outside, and not too often: the run resumes from its checkpoint."""
         return (code < 0 or code > STOPPED_BY_SIGNAL) and self._attempts[cell.path] < ATTEMPTS
 
     def _tell(self, cell: Cell, what: str) -> None:

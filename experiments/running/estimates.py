@@ -23,7 +23,7 @@ from utils.run.read_results import read_environment, read_timing
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one run. `source` says how it was measured; None if it could not be, for the reason in `error`."""
+    """Needs of one run. `source` says how it was measured; None if it could not be, for the reason in `error`."""
 
     seconds: float
     bytes: float
@@ -71,7 +71,7 @@ class Estimates:
         return self._by_kind.get(kind_of(cell.args))
 
     def recall_probes(self, cells: Sequence[Cell]) -> None:
-        """Of kinds that are not known yet what `plan` has measured; with several numbers of threads, the mean."""
+        """Use what `plan` has measured for kinds that are not known yet; with several numbers of threads, the mean."""
         stored = _stored_probes(cells[0]) if cells else {}
         for kind in {kind_of(cell.args) for cell in cells} - self._by_kind.keys():
             found = [p for name, p in stored.items() if name.startswith(self._prefix) and name.endswith(f", {kind}")]

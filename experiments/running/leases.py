@@ -51,7 +51,7 @@ class Lease:
             if now - self._renewed < GIVE_UP * stale_seconds:
                 return True
             reason = f"cannot renew the claim {self.path}: {error.strerror}"
-            raise UserError(f"{reason}; the same command goes on when that is mended") from error
+            raise UserError(f"{reason}; repeat the command when that is mended") from error
         self._renewed = now
         return ours
 

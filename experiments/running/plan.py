@@ -26,14 +26,14 @@ def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) 
 
 
 def _counts(expansions: Sequence[Expansion], left: set) -> str:
-    """Of each table: its runs, those done, and those that no table above it has."""
+    """For each table its runs, those done, and those that no table above it has."""
     seen: set = set()
     rows = []
     for expansion in expansions:
         paths = {cell.path for cell in expansion.cells}
         rows.append([expansion.grid.name, *map(str, (len(paths), len(paths - left), len(paths - seen)))])
         seen |= paths
-    return table(["", "runs", "done", "not above"], rows)
+    return table([["", "runs", "done", "not above"], *rows])
 
 
 def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:

@@ -16,7 +16,7 @@ from experiments.results.records import inspect_run
 from experiments.running.cell_files import cell_directory, log_file, read_failure
 from experiments.running.estimates import Estimates
 from experiments.running.leases import STALE_SECONDS, held
-from experiments.running.slurm.queue import Task, last_words, tasks_of
+from experiments.running.slurm.queue import Job, jobs_of, last_words
 from utils.errors import UserError
 from utils.status import duration
 
@@ -30,18 +30,18 @@ TAIL_BYTES = 1 << 16  # more than the last line of `metrics.jsonl`
 class CellStatus:
     """`progress` is the part of its tasks that a run has finished, `reason` why a failed one failed.
 
-    `task` is SLURM's, of a run that is queued, or failed without a word of its own.
+    `job` is SLURM's, of a run that is queued, or failed without a word of its own.
     """
 
     cell: Cell
     state: str
     progress: float = 0.0
     reason: str = ""
-    task: Task | None = None
+    job: Job | None = None
 
     @property
     def log(self) -> Path:
-        return self.task.log if self.task else log_file(self.cell.path)
+        return self.job.log if self.job else log_file(self.cell.path)
 
 
 def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
@@ -63,14 +63,14 @@ def statuses(expansions: Sequence[Expansion]) -> tuple[dict[Path, CellStatus], s
     found = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
     waiting = [s.cell for s in found.values() if s.state == WAITING]
     try:
-        tasks = tasks_of(waiting)
+        jobs = jobs_of(waiting)
     except UserError as error:
         return found, f"Which of the waiting runs are queued is unknown: {error}"
-    for path, task in tasks.items():
+    for path, job in jobs.items():
         state, reason = QUEUED, ""
-        if task.state is None:
-            state, reason = FAILED, f"its SLURM job {task.name} ended: {last_words(task.log)}"
-        found[path] = replace(found[path], state=state, reason=reason, task=task)
+        if job.state is None:
+            state, reason = FAILED, f"its SLURM job {job.name} ended: {last_words(job.log)}"
+        found[path] = replace(found[path], state=state, reason=reason, job=job)
     return found, ""
 
 
@@ -86,7 +86,7 @@ def _n_tasks(cell: Cell) -> int:
 
 
 def _current_task(metrics: Path) -> int:
-    """Of a run, counted from 1; 0 if it has not begun."""
+    """The task that a run is in, counted from 1; 0 if it has not begun."""
     try:
         with open(metrics, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -105,16 +105,16 @@ def status(expansions: Sequence[Expansion]) -> str:
     for expansion in expansions:
         counts = Counter(by_path[path].state for path in {cell.path for cell in expansion.cells})
         rows.append([expansion.grid.name, *(str(counts[state]) for state in states)])
-    parts = [*conditions(expansions), table(["", *states], rows)]
+    parts = [*conditions(expansions), table([["", *states], *rows])]
     parts += [f"running: {s.cell.name} ({s.progress:.0%})" for s in found if s.state == RUNNING]
-    jobs = Counter((s.task.job, s.task.condition) for s in found if s.state == QUEUED and s.task)
-    parts += [f"queued: {count} in SLURM job {job} ({condition})" for (job, condition), count in jobs.items()]
+    jobs = Counter((s.job.array, s.job.condition) for s in found if s.state == QUEUED and s.job)
+    parts += [f"queued: {count} in SLURM job array {array} ({condition})" for (array, condition), count in jobs.items()]
     parts += [f"failed: {s.cell.name}: {s.reason}\n        {s.log}" for s in found if s.state == FAILED]
     return "\n".join([*parts, *filter(None, [note]), _remaining(found)])
 
 
 def _remaining(found: Sequence[CellStatus]) -> str:
-    """The time until all is done, if what runs now goes on running; failed runs are not in it."""
+    """The time until all is done, at the present number of processes; failed runs are not in it."""
     running = [s for s in found if s.state == RUNNING]
     left = [s for s in found if s.state in UNFINISHED]
     if not left:

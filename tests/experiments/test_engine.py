@@ -85,7 +85,7 @@ def test_stopped_or_killed_every_cell_ends_once_with_the_results_of_an_undisturb
     wait_for(lambda: any(map(begun, cells)))
     assert not any(os.getpgid(number) == first.process.pid for cell in cells if (number := process_of(cell)))
     code, output = first.press_control_c()
-    assert code == 128 + signal.SIGINT and "Stopped. The same command goes on." in output
+    assert code == 128 + signal.SIGINT and "Stopped. The same command continues." in output
     assert not any(map(process_of, cells))  # no process is left behind
     assert not any("without saving" in log_file(cell.path).read_text() for cell in cells if begun(cell))
 
@@ -115,7 +115,7 @@ def test_a_scheduler_signals_every_process_and_the_runs_save(tmp_path: Path) -> 
     command = Command(tmp_path)
     wait_for(lambda: all(begun(cell) and process_of(cell) for cell in cells), seconds=600)
     code, output = command.signal_all(signal.SIGUSR2, cells)
-    assert code == 128 + signal.SIGUSR2 and "Stopped. The same command goes on." in output
+    assert code == 128 + signal.SIGUSR2 and "Stopped. The same command continues." in output
     assert not any(map(process_of, cells))  # they were waited for
     for cell in cells:
         log = log_file(cell.path).read_text()

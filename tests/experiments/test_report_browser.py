@@ -48,7 +48,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 2,000 runs."""
+    """A page of 2,000 runs."""
     return written(page([made_up_results(rows=20, buffers=5, seeds=10)]), tmp_path_factory)
 
 

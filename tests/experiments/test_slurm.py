@@ -23,7 +23,7 @@ from experiments.running.engine import Engine
 from experiments.running.processes import threads_per_process
 from experiments.running.slurm import queue as slurm_queue
 from experiments.running.slurm.engine import is_to_go_on
-from experiments.running.slurm.queue import last_words, submissions_folder, tasks_of, write_record
+from experiments.running.slurm.queue import jobs_of, last_words, submissions_folder, write_record
 from experiments.running.slurm.sbatch import parameters
 from experiments.running.status import status
 from utils.errors import UserError
@@ -66,7 +66,7 @@ def submit(tmp_path: Path, *flags: str) -> None:
 def wait_until_out_of_the_queue(*cells: Cell) -> None:
     def left() -> bool:
         slurm_queue.squeue.cache_clear()
-        return all(task.state is None for task in tasks_of(cells).values())
+        return all(job.state is None for job in jobs_of(cells).values())
 
     wait_for(left, SECONDS, pause=0.5)
 
@@ -75,18 +75,18 @@ def output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def kill_processes(task: str) -> None:
-    """All of a task at once; `scancel --signal=KILL` would send a SIGTERM first."""
-    job = output("squeue", "--noheader", f"--jobs={task}", "--format=%A").strip()
+def kill_processes(name: str) -> None:
+    """All of a job at once; `scancel --signal=KILL` would send a SIGTERM first."""
+    job = output("squeue", "--noheader", f"--jobs={name}", "--format=%A").strip()
     for pid, of_job, step, *_ in map(str.split, output("scontrol", "listpids").splitlines()):
         if (of_job, step) == (job, "0"):
             os.kill(int(pid), signal.SIGKILL)
 
 
 def act_when_begun(actions: dict[Cell, Callable[[str], object]]) -> bool:
-    """On the tasks of cells, each once, whichever is first; whether that was the last."""
+    """On the jobs of cells, each once, whichever is first; whether that was the last."""
     for cell in [cell for cell in actions if begun(cell)]:
-        actions.pop(cell)(tasks_of([cell])[cell.path].name)
+        actions.pop(cell)(jobs_of([cell])[cell.path].name)
     return not actions
 
 
@@ -99,14 +99,14 @@ def test_an_array_does_every_cell_once_whatever_happens_to_its_jobs(
     expansion = expanded(tmp_path, flags=DIGITS | {"n_epochs": 20, "checkpoint_every": 20}, rows=ROWS, seeds=4)
     _, signalled, killed, cancelled = cells = expansion.cells
     submit(tmp_path)
-    assert "Job 1 is submitted: 4 runs in 4 tasks." in capsys.readouterr().out
+    assert "Job array 1 is submitted: 4 runs in 4 jobs." in capsys.readouterr().out
     submit(tmp_path)
     printed = capsys.readouterr().out
-    assert "4 are in the queue (job 1)" in printed and "There is nothing to submit." in printed
+    assert "4 are in the queue (job array 1)" in printed and "There is nothing to submit." in printed
     actions: dict[Cell, Callable[[str], object]] = {
-        signalled: lambda task: output("scancel", "--signal=USR2", task),
+        signalled: lambda name: output("scancel", "--signal=USR2", name),
         killed: kill_processes,
-        cancelled: lambda task: output("scancel", task),
+        cancelled: lambda name: output("scancel", name),
     }
     wait_for(lambda: act_when_begun(actions), SECONDS)
     wait_until_out_of_the_queue(killed, cancelled)
@@ -116,8 +116,8 @@ def test_an_array_does_every_cell_once_whatever_happens_to_its_jobs(
     )
     assert re.search(r"^failed: ER, seed 3: its SLURM job 1_3 ended: .*CANCELLED", text, re.M)
 
-    submit(tmp_path, "--tasks", "1")
-    assert "2 runs in 1 tasks." in capsys.readouterr().out
+    submit(tmp_path, "--array_jobs", "1")
+    assert "2 runs in 1 jobs." in capsys.readouterr().out
     wait_until_out_of_the_queue(*cells)
     assert [attempts(cell) for cell in cells] == [1, 2, 2, 2]
     for cell in cells:
@@ -152,7 +152,7 @@ def test_what_sbatch_refuses_is_one_line(slurm: None, tmp_path: Path, capsys: py
         (["--engine", "slurm", "--time", "an hour"], ["--time an hour", "minutes"]),
         (["--engine", "slurm", "--time", "1-"], ["--time 1-"]),
         ([*SLURM, "--devices", "cpu"], ["--devices", "gpus-per-node"]),
-        ([*SLURM, "--tasks", "0"], ["--tasks", "at least 1"]),
+        ([*SLURM, "--array_jobs", "0"], ["--array_jobs", "at least 1"]),
         ([*SLURM, "--sbatch", "array=0-3"], ["array=0-3", "--jobs"]),
         ([*SLURM, "--sbatch", "-c"], ["--sbatch"]),
         ([*SLURM, "--sbatch", "c 4"], ["--sbatch c 4", "NAME=VALUE"]),
@@ -180,12 +180,12 @@ def test_time_is_given_as_to_sbatch(text: str, minutes: int) -> None:
 def test_what_sbatch_is_told() -> None:
     flags = ["--partition", "gpu", "--sbatch", "cpus-per-task=4", "mem=16G", "exclusive"]
     args = cli.parser().parse_args(["run", *SLURM, *flags])
-    told = parameters(args, n_tasks=7)
+    told = parameters(args, n_jobs=7)
     assert (told["partition"], told["time"], told["array_parallelism"]) == ("gpu", 30, 7)
     more = {"requeue": True, "cpus-per-task": "4", "mem": "16G", "exclusive": True}
     assert told["additional_parameters"] == more and told["srun_args"] == ["--cpus-per-task=4"]
     args.jobs = 2
-    assert parameters(args, n_tasks=7)["array_parallelism"] == 2
+    assert parameters(args, n_jobs=7)["array_parallelism"] == 2
 
 
 def test_without_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -266,16 +266,16 @@ def test_what_failed_is_submitted_again_and_no_more_tasks_than_an_array_may_have
     )
     assert call("run", *place(tmp_path), *SLURM) == 0
     printed = capsys.readouterr().out
-    assert "5 runs in 2 tasks." in printed
+    assert "5 runs in 2 jobs." in printed
     batch = (folder / "batch").read_text()
     assert "#SBATCH --array=0-1%2" in batch and "#SBATCH --requeue" in batch and "#SBATCH --signal=USR2@120" in batch
-    names = [tasks_of(cells)[cell.path].name for cell in cells]
+    names = [jobs_of(cells)[cell.path].name for cell in cells]
     assert names == ["7_0", "7_1", "7_0", "7_1", "7_0"]
     assert read_failure(cells[3].path) is None
 
-    write_failure(cells[3].path, "in its new task, which goes on")
+    write_failure(cells[3].path, "in its new job, which is running")
     assert call("run", *place(tmp_path), *SLURM) == 0
-    assert "4 are in the queue (job 7)" in capsys.readouterr().out
+    assert "4 are in the queue (job array 7)" in capsys.readouterr().out
     assert "--array" not in (folder / "batch").read_text()
 
 
@@ -291,7 +291,7 @@ def test_status_of_what_is_queued_and_of_what_ended_without_a_word(
     squeue = programs(squeue="echo '7_0|PENDING|Resources'") / "squeue"
     text = status([expansion])
     assert "| grid | 0    | 0       | 1      | 2      | 1       |" in text
-    assert "queued: 1 in SLURM job 7 (pending, Resources)" in text
+    assert "queued: 1 in SLURM job array 7 (pending, Resources)" in text
     assert f"failed: ER, seed 1: its SLURM job 7_1 ended: a | b\n        {folder / '7_1.out'}" in text
     assert "failed: ER, seed 2: its SLURM job 7_2 ended: no log" in text
 

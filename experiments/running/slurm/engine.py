@@ -1,4 +1,4 @@
-"""Submit cells as a job array. Each of its tasks is an `Engine` for a share of them, stopped and requeued in time.
+"""Submit cells as a job array. Each of its jobs is an `Engine` for a share of them, stopped and requeued in time.
 
 submitit writes the batch file, starts our callable on the node, and requeues it on a signal: before the time limit, or
 when the job is preempted. While the engine runs, the signals are the engine's; it lets its runs save, and only then
@@ -27,7 +27,7 @@ from experiments.running.engine import Engine
 from experiments.running.leases import STALE_SECONDS
 from experiments.running.plan import unfinished
 from experiments.running.processes import available_devices
-from experiments.running.slurm.queue import Task, ask, one_line, require, submissions_folder, tasks_of, write_record
+from experiments.running.slurm.queue import Job, ask, jobs_of, one_line, require, submissions_folder, write_record
 from experiments.running.slurm.sbatch import parameters
 from utils.errors import UserError
 from utils.resume.files import one_line_errors, results_flag
@@ -36,8 +36,8 @@ from utils.status import say
 
 DEFAULT_ARRAY_SIZE = 1001  # SLURM's
 PAUSES = (2.0, 4.0, 8.0)  # seconds, if squeue fails: a controller that is busy must not cost the requeue
-MOST_TIMEOUTS = 100  # of one task; a run that needs more than that is hardly getting on
-# A run may be in the hands of the task's own predecessor, whose node has died: its lease will be stale by then.
+MOST_TIMEOUTS = 100  # of one job; a run that needs more than that is hardly getting on
+# A run may be in the hands of the job's own predecessor, whose node has died: its lease will be stale by then.
 PATIENCE = STALE_SECONDS + 20
 
 
@@ -55,7 +55,7 @@ def load_submitit() -> ModuleType:
 
 
 class Share:
-    """What a task of the array runs."""
+    """What a job of the array runs."""
 
     def __init__(self, cells: Sequence[Cell]):
         self.cells = [(cell.row, cell.column, cell.seed, cell.argv) for cell in cells]
@@ -99,31 +99,31 @@ def _hand_on_to_submitit() -> None:
 
 def submit(cells: Sequence[Cell], args: Namespace) -> None:
     """All that is neither done nor in the queue already, in the order in which an engine takes it."""
-    limit = _most_tasks()
+    limit = _most_jobs()
     runs, left = distinct_runs(cells), unfinished(cells)
-    tasks = tasks_of([cell for cell in left if read_failure(cell.path) is None])  # failed: its task is through with it
-    queued = {path: task for path, task in tasks.items() if task.state is not None}
+    jobs = jobs_of([cell for cell in left if read_failure(cell.path) is None])  # failed: its job is through with it
+    queued = {path: job for path, job in jobs.items() if job.state is not None}
     new = sorted((cell for cell in left if cell.path not in queued), key=lambda cell: cell.seed)
     say(f"{len(runs)} runs, of which {len(runs) - len(left)} are done{_in_queue(queued.values())}")
     if not new:
         say("There is nothing to submit.")
         return
-    n_tasks = min(len(new), args.tasks or len(new), limit)
-    shares = [new[i::n_tasks] for i in range(n_tasks)]
-    job, folder = _submit_or_nothing(shares, parameters(args, n_tasks))
+    n_jobs = min(len(new), args.array_jobs or len(new), limit)
+    shares = [new[i::n_jobs] for i in range(n_jobs)]
+    array, folder = _submit_or_nothing(shares, parameters(args, n_jobs))
     at_a_time = f", at most {args.jobs} at a time" if args.jobs else ""
-    say(f"Job {job} is submitted: {len(new)} runs in {n_tasks} tasks{at_a_time}. Their logs are in {folder}")
+    say(f"Job array {array} is submitted: {len(new)} runs in {n_jobs} jobs{at_a_time}. Their logs are in {folder}")
 
 
-def _most_tasks() -> int:
+def _most_jobs() -> int:
     """That one array may have here."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.M)
     return max(1, int(found[1])) if found else DEFAULT_ARRAY_SIZE
 
 
-def _in_queue(tasks: Collection[Task]) -> str:
-    jobs = ", ".join(sorted({task.job for task in tasks}))
-    return f", and {len(tasks)} are in the queue (job {jobs})" if tasks else ""
+def _in_queue(jobs: Collection[Job]) -> str:
+    arrays = ", ".join(sorted({job.array for job in jobs}))
+    return f", and {len(jobs)} are in the queue (job array {arrays})" if jobs else ""
 
 
 def _submit_or_nothing(shares: Sequence[Sequence[Cell]], options: dict[str, Any]) -> tuple[str, Path]:
@@ -157,11 +157,11 @@ def _submit(shares: Sequence[Sequence[Cell]], options: dict[str, Any], folder: P
     executor.update_parameters(**options)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises
-            tasks = executor.submit_array([Share(share) for share in shares])
+            jobs = executor.submit_array([Share(share) for share in shares])
     except RuntimeError as error:
         raise UserError(f"sbatch refused the job: {one_line(str(error))}") from error
-    logs = [task.paths.stdout for task in tasks]
-    names = [task.job_id for task in tasks]
+    logs = [job.paths.stdout for job in jobs]
+    names = [job.job_id for job in jobs]
     write_record(folder, dict(zip(names, zip(logs, shares, strict=True), strict=True)), flag)
     for path, failed_at in old_failures.items():
         if failure_time(path) == failed_at:  # or else it was tried meanwhile

@@ -1,6 +1,6 @@
 """What was submitted to SLURM, and what its queue says about it.
 
-Each submission has a folder with the logs of its tasks and a record of the runs that each task has. A task that is
+Each submission has a folder with the logs of its jobs and a record of the runs that each job has. A job that is
 in the queue no more while its run is unfinished has failed, been killed or been cancelled: no accounting is needed.
 """
 
@@ -29,7 +29,7 @@ VERDICT = "error: *** JOB"  # … CANCELLED AT … DUE TO TIME LIMIT ***
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """One job of an array; `state` as squeue has it, such as PENDING, or None if it is in the queue no more."""
 
     name: str
@@ -38,12 +38,12 @@ class Task:
     reason: str = ""  # why it is pending
 
     @property
-    def job(self) -> str:
+    def array(self) -> str:
         return self.name.partition("_")[0]
 
     @property
     def condition(self) -> str:
-        """`pending, Priority`, or `running`, of a run that the task has not come to yet."""
+        """`pending, Priority`, or `running`, of a run that the job has not come to yet."""
         return ", ".join([str(self.state).lower(), *([self.reason] if self.reason not in ("", "None") else [])])
 
 
@@ -51,22 +51,22 @@ def submissions_folder(cells: Sequence[Cell]) -> Path:
     return cells_root(cells[0].path) / "slurm"
 
 
-def write_record(folder: Path, tasks: dict[str, tuple[Path, Sequence[Cell]]], flag: str | None = None) -> None:
-    """Of each task its log and its share of the runs."""
-    content = {name: {"log": log.name, "runs": [_key(c.path) for c in cells]} for name, (log, cells) in tasks.items()}
-    atomic_write_text(folder / RECORD, json.dumps({"tasks": content}) + "\n", flag=flag)
+def write_record(folder: Path, jobs: dict[str, tuple[Path, Sequence[Cell]]], flag: str | None = None) -> None:
+    """For each job its log and its share of the runs."""
+    content = {name: {"log": log.name, "runs": [_key(c.path) for c in cells]} for name, (log, cells) in jobs.items()}
+    atomic_write_text(folder / RECORD, json.dumps({"jobs": content}) + "\n", flag=flag)
 
 
-def tasks_of(cells: Sequence[Cell]) -> dict[Path, Task]:
-    """By run directory, the task that each of these runs was last submitted in, if it ever was."""
+def jobs_of(cells: Sequence[Cell]) -> dict[Path, Job]:
+    """By run directory, the job that each of these runs was last submitted in, if it ever was."""
     last: dict[str, tuple[str, Path]] = {}
     for record in sorted(submissions_folder(cells).glob(f"*/{RECORD}")) if cells else []:
-        for name, task in (read_json(record) or {"tasks": {}})["tasks"].items():
-            last |= dict.fromkeys(task["runs"], (name, record.with_name(task["log"])))
+        for name, job in (read_json(record) or {"jobs": {}})["jobs"].items():
+            last |= dict.fromkeys(job["runs"], (name, record.with_name(job["log"])))
     found = {cell.path: last[_key(cell.path)] for cell in cells if _key(cell.path) in last}
-    jobs = sorted({name.partition("_")[0] for name, _ in found.values()})
-    queue = squeue(tuple(jobs), int(time.monotonic() / ASK_SECONDS)) if jobs else {}
-    return {path: Task(name, log, *queue.get(name, (None, ""))) for path, (name, log) in found.items()}
+    arrays = sorted({name.partition("_")[0] for name, _ in found.values()})
+    queue = squeue(tuple(arrays), int(time.monotonic() / ASK_SECONDS)) if arrays else {}
+    return {path: Job(name, log, *queue.get(name, (None, ""))) for path, (name, log) in found.items()}
 
 
 def _key(path: Path) -> str:
@@ -75,7 +75,7 @@ def _key(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def squeue(jobs: tuple[str, ...], moment: int) -> dict[str, tuple[str, str]]:
-    """State and reason by the name of a task; `moment` is for the cache."""
+    """State and reason by the name of a job; `moment` is for the cache."""
     text = ask("squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r")
     lines = [line.strip().split("|", 2) for line in text.splitlines()]
     return {name: (state, reason) for name, state, reason in lines}
@@ -100,12 +100,12 @@ def one_line(errors: str) -> str:
 
 
 def last_words(log: Path) -> str:
-    """SLURM's verdict on a task, or else its last two lines: what our part of it said, and what SLURM said to that."""
+    """SLURM's verdict on a job, or else its last two lines: what our part of it said, and what SLURM said to that."""
     try:
         text = log.read_text(errors="replace")
     except OSError:
         return "no log; it was cancelled before it began, or its node cannot write there"
-    last_start = text.rpartition(STARTED)[2]  # a requeued task goes on in the same log
+    last_start = text.rpartition(STARTED)[2]  # a requeued job writes to the same log
     lines = [line.strip() for line in last_start.splitlines() if line.strip()]
     verdicts = [line for line in lines if VERDICT in line]
     return " | ".join(verdicts[-1:] or lines[-2:]) or "no output"

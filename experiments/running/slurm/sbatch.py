@@ -13,7 +13,7 @@ from utils.errors import UsageError
 
 SIGNAL_SECONDS = 120  # before the limit: a run saves at the next step boundary, after an evaluation at the latest
 LEAST_MINUTES = 5  # the signal may come a minute early; a job that gets it at once would requeue itself for ever
-FLAGS = ("partition", "time", "tasks", "sbatch")
+FLAGS = ("partition", "time", "array_jobs", "sbatch")
 OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=(.*))?")
 # What the job array stands on.
 OWN_OPTIONS = (
@@ -27,7 +27,7 @@ def add_flags(command: ArgumentParser) -> None:
     add("--engine", choices=["local", "slurm"], default="local", help="slurm: submit the runs as a job array")
     add("--partition", metavar="NAME", help="slurm: of the jobs (default: the cluster's)")
     add("--time", type=_minutes, help="slurm: limit of a job, in minutes, or as 4:00:00 or 1-12")
-    add("--tasks", type=number(int, 1), help="slurm: number of jobs that share the runs (default: one for each run)")
+    add("--array_jobs", type=number(int, 1), help="slurm: number of jobs that share the runs (default: one each)")
     add("--sbatch", nargs="+", metavar="NAME=VALUE", type=_option, help="slurm: further options of sbatch")
 
 
@@ -43,13 +43,13 @@ def check_flags(args: Namespace) -> None:
         raise UsageError("--engine slurm needs --time, the limit of a job, such as 4:00:00")
 
 
-def parameters(args: Namespace, n_tasks: int) -> dict[str, Any]:
+def parameters(args: Namespace, n_jobs: int) -> dict[str, Any]:
     """For submitit's executor."""
     more = dict(args.sbatch or [])
     return {
         "partition": args.partition,
         "time": args.time,
-        "array_parallelism": args.jobs or n_tasks,
+        "array_parallelism": args.jobs or n_jobs,
         "signal_delay_s": SIGNAL_SECONDS,
         "stderr_to_stdout": True,
         # The job starts where the command was given, which need not be our folder.
@@ -84,5 +84,5 @@ def _option(text: str) -> tuple[str, str | bool]:
     if match is None:
         raise UsageError(f"--sbatch {text}: give NAME=VALUE with the long name of an option of sbatch, such as mem=16G")
     if match[1] in OWN_OPTIONS:
-        raise UsageError(f"--sbatch {text}: is not free; see --partition, --time, --jobs and --tasks")
+        raise UsageError(f"--sbatch {text}: is not free; see --partition, --time, --jobs and --array_jobs")
     return match[1], True if match[2] is None else match[2]
