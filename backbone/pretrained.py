@@ -68,11 +68,11 @@ def _own(name: str, loadcheck: str | None, weights: str | None, dataset: Any, op
     """Weights from a run (`--savecheck`), whose dataset also says how images are normalised, or from a state dict."""
     from backbone import get_backbone_class
     from datasets import get_dataset_class
-    from utils.checkpoints import read_hand_over
+    from utils.checkpoints import read_mammoth_checkpoint
 
     if (loadcheck is None) == (weights is None):
         raise UsageError(f"--backbone {name} needs trained weights: give one of --loadcheck and --weights")
-    stored = read_hand_over(Path(loadcheck)).get("args") or {} if loadcheck else {}
+    stored = read_mammoth_checkpoint(Path(loadcheck)).get("args") or {} if loadcheck else {}
     if stored.get("dataset"):
         from argparse import Namespace
 
@@ -95,7 +95,7 @@ def _own(name: str, loadcheck: str | None, weights: str | None, dataset: Any, op
 def read_state(file: str) -> dict[str, Tensor]:
     """A state dict in .npz, .safetensors or torch's own format, read without running code."""
     from datasets.utils.embedding_file import read_arrays
-    from utils.checkpoints import read_hand_over
+    from utils.checkpoints import read_mammoth_checkpoint
 
     path = Path(file)
     if not path.is_file():
@@ -104,7 +104,7 @@ def read_state(file: str) -> dict[str, Tensor]:
         arrays = read_arrays(path, "--weights")
         floats = {name: array for name, array in arrays.items() if np.asarray(array).dtype.kind == "f"}  # not its notes
         return {name: torch.from_numpy(array.copy()).float() for name, array in floats.items()}
-    content = read_hand_over(path)
+    content = read_mammoth_checkpoint(path)
     return content["model"] if "args" in content else content
 
 
