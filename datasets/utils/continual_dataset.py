@@ -71,7 +71,8 @@ class ContinualDataset(MammothDataset):
         if args.joint:
             del self._classes_per_eval_task[args.stop_after or self.N_TASKS :]
             self.N_TASKS, self.N_CLASSES_PER_TASK = 1, sum(self._classes_per_eval_task)
-        self._classes_per_task = [self.N_CLASSES_PER_TASK] if args.joint else self._classes_per_eval_task
+        counts = self._classes_per_eval_task
+        self._classes_per_task = [sum(counts)] if args.joint else counts
         self.class_order = self._make_class_order()
         if self.class_order is not None:
             args.class_order = self.class_order  # Mammoth's place for it

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from utils.metrics import average_accuracy
 
-Matrices = Sequence[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
+Matrices = list[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
 
 JOINT = "joint"
 TITLES = {
@@ -38,7 +38,7 @@ def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], pictur
     from matplotlib import pyplot
 
     figure = pyplot.figure(figsize=(12.5, 3.9), constrained_layout=True)
-    left, right = figure.subfigures(1, 2, width_ratios=[1.15, 1])
+    left, right = np.asarray(figure.subfigures(1, 2, width_ratios=[1.15, 1]))
     curves = {name: np.array([average_accuracy(a) for a in seeds]) for name, seeds in matrices.items() if name != JOINT}
     curves[JOINT] = np.array(bound)
     _draw_curves(left.subplots(), curves, conditions)
