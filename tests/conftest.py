@@ -12,6 +12,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
+from utils.cli import registry
+
+# Tests that name no dataset train on the digits: images, of which a task takes a second.
+registry.DEFAULT_DATASET = "seq-digits"
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where processes share the files, those with the largest share of slow tests come first: none is left alone."""

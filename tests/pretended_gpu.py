@@ -155,7 +155,7 @@ def pretend() -> None:
     replace(utils.conf, get_device=lambda *_, **__: CUDA)
     replace(ImageSet, data=property(lambda self: self._data), targets=property(lambda self: self._targets))
     replace(utils.run.method_state.MethodState, packed_model=lambda self: {})
-    replace(utils.run.session, stored_bytes=lambda *_: 0)
+    replace(utils.run.session, bytes_by_part=lambda *_: {"stored_bytes": 0})
     replace(utils.resume.store, save=lambda *_: None)
     observe = ContinualModel.meta_observe
 

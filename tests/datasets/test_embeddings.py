@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 import vector_helpers as vectors
-from helpers import run
+from helpers import ROOT, run
 
 from datasets import get_dataset
+from datasets.seq_embeddings import EMBEDDED
 from datasets.utils.embedding_file import embeddings_sha256, read_embeddings
 from main import initialize
 from utils.cli.parse import parse_args
@@ -220,6 +223,24 @@ def test_a_feature_that_never_varies_is_only_centred(tmp_path: Path) -> None:
     made["train_x"][:, 3] = made["test_x"][:, 3] = 7
     _, dataset = build(vectors.write(tmp_path / "a.npz", **made, scale=None))
     assert not dataset.get_transform()(torch.from_numpy(made["test_x"]))[:, 3].any()
+
+
+def test_without_any_dataset_the_shipped_vectors_are_trained_on(tmp_path: Path) -> None:
+    """In a process of its own, because the tests have another default."""
+    command = [sys.executable, str(ROOT / "main.py"), "--model", "dgc_er", "--buffer_size", "100", "--seed", "0"]
+    done = subprocess.run(
+        [*command, "--n_epochs", "1", "--base_path", str(tmp_path), "--non_verbose", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (summary,) = tmp_path.glob("results/seq-embeddings/dgc-er/*/summary.json")
+    content = json.loads(summary.read_text())
+    assert content["n_tasks"] == 10 and content["buffer_bytes"] == 100 * (128 + 8)
+    assert content["calibrator_bytes"] == 4 * 50 * 129
+    shipped = read_embeddings(str(EMBEDDED))
+    assert (shipped.n_classes, shipped.width, len(shipped.train_y), len(shipped.test_y)) == (50, 128, 10_000, 5_000)
+    assert shipped.train_x.dtype == np.int8
 
 
 def test_er_and_dgc_er_differ_in_calibration_alone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from utils.cli import training_flags
+from utils.cli import registry, training_flags
 from utils.cli.mammoth_flags import add_mammoths_args
 from utils.cli.parser import ArgumentParser
 from utils.cli.roles import Declared, Role
@@ -74,7 +74,14 @@ def role(name: str) -> Role:
 
 def _selection(add: Add) -> None:
     add(RESULT, "--model", early=True, layered=False, help="method to train; --list shows all")
-    add(RESULT, "--dataset", early=True, layered=False, default="seq-digits", help="split dataset; --list shows all")
+    add(
+        RESULT,
+        "--dataset",
+        early=True,
+        layered=False,
+        default=registry.DEFAULT_DATASET,
+        help="split dataset; --list shows all",
+    )
     add(
         Role.FILE,
         "--embeddings",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from utils.cli import registry
 from utils.cli.flags import framework_parser
 from utils.cli.registry import ROOT, normalise
 from utils.cli.roles import Role
@@ -47,7 +48,7 @@ def finished_run(argv: list[str]) -> Path | None:
     if flags.keys() & _unanswerable() or not given.keys() >= {"model", "seed"}:
         return None
     results = Path(given.get("base_path") or ROOT / "data", given.get("results_path") or "results")
-    folder = results / normalise(given.get("dataset") or "seq-digits")
+    folder = results / normalise(given.get("dataset") or registry.DEFAULT_DATASET)
     model, note = normalise(given["model"]), f"\ncommand_sha256: {command_sha256(argv)}\n"
     found = [run for name in (model, f"dgc-{model}") for run in folder.glob(f"{name}/seed{given['seed']}-*")]
     return _finished([run for run in found if note in _text(run / "config.yaml")])

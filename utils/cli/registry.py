@@ -25,6 +25,7 @@ from utils.cli.plugins import load_file
 from utils.errors import UsageError, UserError, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_DATASET = "seq-embeddings"  # it needs no download, and seconds per run
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def preselect(argv: list[str]) -> tuple[Config, Layer]:
         _refuse_without_model(rest)
     if chosen.model:
         choose(chosen, models.MODELS, chosen.model)
-    choose(chosen, datasets.DATASETS, chosen.dataset or "seq-digits")
+    choose(chosen, datasets.DATASETS, chosen.dataset or registry.DEFAULT_DATASET)
     return chosen, recorded
 
 

@@ -10,11 +10,23 @@ import torch
 from utils.resume.state import FRAMEWORK, pack
 
 
-def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
+def bytes_by_part(model: Any, known: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """All that a method stores and, of it, the buffer and DGC's vectors and copies of the network, if it has them."""
+    total = stored_bytes(model, known)
+    parts = {"buffer_bytes": "buffer", "calibrator_bytes": "dgc"}
+    return {"stored_bytes": total} | {
+        name: total - stored_bytes(model, known, frozenset({attribute}))
+        for name, attribute in parts.items()
+        if hasattr(model, attribute)
+    }
+
+
+def stored_bytes(model: Any, known: Mapping[str, Any] | None = None, without: frozenset[str] = frozenset()) -> int:
     """Bytes of the tensors and arrays that a checkpoint would hold of the model, without its network and its optimizer.
 
     So: buffer, vectors, copies of the network. What is `known` is not the method's (see `pack`). A view counts as much
-    as it shows, because that is what a checkpoint writes, and so what a resumed run has.
+    as it shows, because that is what a checkpoint writes, and so what a resumed run has. `without` names attributes
+    that are left out.
     """
     of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
     whole: dict[int, int] = {}  # by storage, which several tensors may show in full
@@ -37,5 +49,5 @@ def stored_bytes(model: Any, known: Mapping[str, Any] | None = None) -> int:
             for item in value:
                 walk(item)
 
-    walk(pack(model, FRAMEWORK | {"net", "opt"}, known)["model"])
+    walk(pack(model, FRAMEWORK | {"net", "opt"} | without, known)["model"])
     return sum(whole.values()) + sum(parts)

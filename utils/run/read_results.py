@@ -39,6 +39,8 @@ SUMMARY = {
     "n_tasks?": int,
     "parameters?": int,
     "stored_bytes?": int,
+    "buffer_bytes?": int,
+    "calibrator_bytes?": int,
     "test?": ({"class_il": [float], "task_il": [float]}, None),
 }
 

@@ -19,7 +19,7 @@ from utils.run.diagnostics import Diagnostics
 from utils.run.directory import RunDirectory
 from utils.run.environment import as_begun, environment
 from utils.run.identity import model_name
-from utils.run.memory import stored_bytes
+from utils.run.memory import bytes_by_part
 from utils.run.method_state import MethodState
 from utils.run.position import Position
 from utils.run.read_results import DamagedRun, read_environment
@@ -168,7 +168,7 @@ class Session:
             n_tasks=self.dataset.n_eval_tasks if args.joint else self.end,
             steps=self.position.step,
             parameters=sum(p.numel() for p in self.model.net.parameters()),
-            stored_bytes=stored_bytes(self.model, self.method.belongings()),
+            size=bytes_by_part(self.model, self.method.belongings()),
             test=test,
         )
         return self.directory.finished() or {}

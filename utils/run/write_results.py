@@ -73,18 +73,18 @@ def write_summary(
     n_tasks: int,
     steps: int,
     parameters: int,
-    stored_bytes: int,
+    size: Mapping[str, int],
     test: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """`summary.json`, from `utils.metrics.summarise` of both matrices; null where a metric is undefined.
 
-    `stored_bytes` is what the method has beside its network at the end. `test` has the accuracies per task on the test
-    set if the matrices come from a validation set.
+    `size` is the bytes that the method has beside its network at the end, in all and by part. `test` has the accuracies
+    per task on the test set if the matrices come from a validation set.
     """
     run = {"model": model, "dataset": dataset, "seed": seed, "config_hash": config_hash}
-    size = {"n_tasks": n_tasks, "steps": steps, "parameters": parameters, "stored_bytes": stored_bytes}
+    counts = {"n_tasks": n_tasks, "steps": steps, "parameters": parameters}
     metrics = {"class_il": class_il, "task_il": task_il, "definitions": DEFINITIONS}
-    write_json(path, run | size | metrics | ({} if test is None else {"test": test}))
+    write_json(path, run | counts | dict(size) | metrics | ({} if test is None else {"test": test}))
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:

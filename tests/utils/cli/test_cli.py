@@ -66,7 +66,11 @@ def test_what_framework_flags_suffice_for_is_answered_without_torch() -> None:
     er = "--model er --buffer_size 5"
     said, modules = answers(
         *("--help", "--list", "--model err", "--modle er", f"{er} --dataset seq_cifar", f"{er} --lr -1"),
-        *(f"{er} --backbone resnet19", f"{er} --dataset_config onlin", "--model er --buffer_size 0"),
+        *(
+            f"{er} --backbone resnet19",
+            f"{er} --dataset seq-digits --dataset_config onlin",
+            "--model er --buffer_size 0",
+        ),
     )
     assert [line for line in said.splitlines() if line in ("0", "1", "2")] == ["0"] * 2 + ["2"] * 7
     assert said.count("error: ") == 7 and "Traceback" not in said
@@ -77,6 +81,7 @@ def test_what_framework_flags_suffice_for_is_answered_without_torch() -> None:
 
 def test_a_finished_run_is_shown_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     command = ["--model", "er", "--buffer_size", "20", "--seed", "3", "--n_epochs", "0", "--base_path", str(tmp_path)]
+    command += ["--dataset", "seq-digits"]
     main.main(command)
     report = capsys.readouterr().out.partition("\nClass-IL accuracy")[2]
     (directory,) = tmp_path.glob("results/*/*/*")

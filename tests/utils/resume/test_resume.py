@@ -141,7 +141,8 @@ def test_resume_is_exact_when_killed_during_evaluation(
 
 
 def command(base: Path, *flags: str) -> list[str]:
-    line = [sys.executable, str(ROOT / "main.py"), "--model", "er", "--seed", "0", "--base_path", str(base)]
+    line = [sys.executable, str(ROOT / "main.py"), "--model", "er", "--dataset", "seq-digits", "--seed", "0"]
+    line += ["--base_path", str(base)]
     return [*line, *FLAGS, *flags]
 
 

@@ -35,6 +35,14 @@ def test_replay_stores_its_buffer_and_calibration_its_vectors(tmp_path: Path) ->
     assert stored == buffer + vectors + generator
 
 
+def test_buffer_and_calibrator_are_told_apart(tmp_path: Path) -> None:
+    flags = ["--n_epochs", "1", "--buffer_size", "40", "--dgc_estimator", "closed"]
+    summary, _, _ = run(tmp_path, *flags, model="dgc_er")
+    assert summary["buffer_bytes"] == 40 * (IMAGE + LABEL) and summary["calibrator_bytes"] == 4 * summary["parameters"]
+    assert summary["stored_bytes"] >= summary["buffer_bytes"] + summary["calibrator_bytes"]
+    assert "buffer_bytes" not in run(tmp_path / "sgd", "--n_epochs", "1", model="sgd")[0]
+
+
 def test_coreset_and_candidates_both_count(tmp_path: Path) -> None:
     logits, weight, task = 4 * 10, 4, 8
     stored, _ = trained(tmp_path, "gcr", "--buffer_size", "40", "--candidate_size", "30")
