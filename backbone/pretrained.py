@@ -50,7 +50,7 @@ class Embedder:
 
 
 def make_embedder(backbone: str, loadcheck: str | None, weights: str | None, dataset: Any, options: Any) -> Embedder:
-    """`timm/NAME`, `torchvision/NAME` or a network of this project, in eval mode."""
+    """`timm/…`, `torchvision/…` or a network of this project, in eval mode."""
     library, slash, name = backbone.partition("/")
     if slash and loadcheck:
         raise UsageError(f"--loadcheck {loadcheck} is for networks of this project; give {backbone} its --weights")
