@@ -1,4 +1,4 @@
-# make demo: train ER and DGC-ER on the embedded digits and compare them.
+# make demo: fine-tuning, replay, calibrated replay and joint training on the embedded vectors.
 # make check: lint, types and the fast tests.   make test: all checks and tests.
 # make traces: record the loss traces in tests/losses again.   make traces-against REV=main: compare them with a
 # revision's, byte for byte.
