@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 
 # The networks of the tests are so small that a second thread only costs time; what the caller asks for is honoured.
 # Read when torch is loaded, here and in the processes that tests start: all then compute with as many threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts what runs in the background with Ctrl-C ignored, which all processes of the tests would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch
