@@ -10,13 +10,13 @@ from collections import Counter
 # Read when torch is loaded, here and in the processes that tests start: all then compute with as many threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell starts what runs in the background with Ctrl-C ignored, which all processes of the tests would inherit.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 import pytest
 import torch
 
 from utils.cli import registry
+
+# A shell starts what runs in the background with Ctrl-C ignored, which all processes of the tests would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests that name no dataset train on the digits: images, of which a task takes a second.
 registry.DEFAULT_DATASET = "seq-digits"
