@@ -23,7 +23,7 @@ FOLDER = ROOT / "docs" / "results" / "embeddings"
 START, END = "<!-- results: python -m docs.figures.embeddings -->", "<!-- end of results -->"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
-CONDITIONS = "50 classes of CIFAR-100 in 10 tasks, linear classifier on frozen features, 100 stored vectors, {} seeds"
+CONDITIONS = "CIFAR-100, 10 tasks of 5 classes, linear classifier on frozen features, 100 vectors, {} seeds"
 
 
 def results(grid: str) -> Results:
@@ -45,7 +45,12 @@ def mean_and_error(numbers: list[float]) -> tuple[float, float]:
 
 
 def matrix(record: dict[str, Any]) -> Any:
-    return np.array([[np.nan if a is None else a for a in row] for row in record["accuracy"]], float)
+    """The accuracy matrix, NaN where nothing was measured."""
+    rows = record["accuracy"]
+    found = np.full((len(rows), len(rows[-1])), np.nan)
+    for k, row in enumerate(rows):
+        found[k, : len(row)] = [np.nan if a is None else a for a in row]
+    return found
 
 
 def calibration() -> None:
@@ -60,41 +65,36 @@ def calibration() -> None:
 def against_bytes() -> None:
     """Accuracy over all that a method stores: buffer, calibrator, sums."""
     plt, found = pyplot(), results("main")
-    figure, axes = plt.subplots(figsize=(6, 3.6), constrained_layout=True)
+    figure, axes = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
     for row, colour in {"ER, as in Mammoth": GREY, "ER": VERMILION, "DGC-ER": BLUE}.items():
-        points = [
-            (np.mean(values(found, row, c, lambda record: record["stored_bytes"])),
-             *mean_and_error(values(found, row, c, faa)))
-            for c in found.grid.columns
-        ]  # fmt: skip
-        x, y, error = np.array(points).T
-        axes.errorbar(x, y, error, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
-        if row == "ER":
+        x, y, error = np.array([_bytes_and_accuracy(found, row, column) for column in found.grid.columns]).T
+        axes.errorbar(x, y, error, color=colour[0], marker="o", markersize=3.5, linewidth=1.8)
+        _name(axes, row, x[-1], y[-1], colour)
+        if row != "ER, as in Mammoth":
             for at, height, column in zip(x, y, found.grid.columns, strict=True):
-                axes.annotate(column, (at, height), (0, -11), textcoords="offset points", fontsize=6.5, ha="center")
+                above = (-4, 5) if row == "DGC-ER" else (0, -11)
+                axes.annotate(column, (at, height), above, textcoords="offset points", fontsize=6.5, ha="center")
     for row, colour in {"Ridge": GREEN, "NCM": PURPLE}.items():
-        stored = np.mean(values(found, row, BUFFER, lambda record: record["stored_bytes"]))
-        height, error = mean_and_error(values(found, row, BUFFER, faa))
-        axes.errorbar([stored], [height], [error], color=colour[0], marker="D", markersize=5, linestyle="none")
-        axes.annotate(row, (stored, height), (7, -3), textcoords="offset points", color=colour[0], fontsize=7.5)
-    for row in ("Joint", "SGD"):
-        height = mean_and_error(values(found, row, BUFFER, faa))[0]
-        axes.axhline(height, color=INK[0], linestyle=":", linewidth=1)
-        axes.annotate(row, (0.01, height), (0, 3), xycoords=("axes fraction", "data"),
-                      textcoords="offset points", fontsize=7.5)  # fmt: skip
-    axes.set(xscale="log", xlabel="bytes stored beside the network (log)", ylabel="FAA (%)", ylim=(0, None))
-    _label_ends(axes)
+        stored, height, _ = _bytes_and_accuracy(found, row, BUFFER)
+        axes.plot([stored], [height], "D", color=colour[0], markersize=5)
+        _name(axes, row, stored, height, colour)
+    height = _bytes_and_accuracy(found, "Joint", BUFFER)[1]
+    axes.axhline(height, color=INK[0], linestyle=":", linewidth=1)
+    _name(axes, "Joint", x[-1], height, INK)
+    axes.set(xscale="log", xlabel="bytes stored beside the network", ylabel="FAA (%)", ylim=(22, 52))
+    ticks = {10_000: "10 kB", 30_000: "30 kB", 100_000: "100 kB", 300_000: "300 kB"}
+    axes.set_xticks(list(ticks), ticks.values(), minor=False)
+    axes.set_xticks([], minor=True)
     figure.savefig(FOLDER / "bytes.png")
 
 
-def _label_ends(axes: Any) -> None:
-    for container in axes.containers:
-        line = container.lines[0]
-        if container.get_label().startswith("_") or line.get_linestyle() == "None":
-            continue
-        x, y = line.get_data()
-        axes.annotate(container.get_label(), (x[-1], y[-1]), (7, -3), textcoords="offset points",
-                      color=line.get_color(), fontsize=7.5)  # fmt: skip
+def _bytes_and_accuracy(found: Results, row: str, column: str) -> tuple[float, float, float]:
+    stored = values(found, row, column, lambda record: record["stored_bytes"])
+    return float(np.mean(stored)), *mean_and_error(values(found, row, column, faa))
+
+
+def _name(axes: Any, name: str, x: float, y: float, colour: tuple[str, str]) -> None:
+    axes.annotate(name, (x, y), (7, -3), textcoords="offset points", color=colour[0], fontsize=7.5)
 
 
 def over_alpha() -> None:
@@ -110,6 +110,8 @@ def over_alpha() -> None:
         axes.plot(alphas, y, color=colour[0], marker="o", markersize=3.5, label=row)
         axes.fill_between(alphas, y - error, y + error, color=colour[0], alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="α, the share of the correction that is applied", ylabel="FAA (%)")
+    axes.set_xticks(alphas, columns, minor=False)
+    axes.set_xticks([], minor=True)
     name_lines(figure)
     figure.savefig(FOLDER / "alpha.png")
 

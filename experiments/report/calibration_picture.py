@@ -66,9 +66,9 @@ def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: 
             va="center",
             fontsize=9,
         )
-    _mark_gap(axes, tasks[-1] + 4.4, ends)
+    _mark_gap(axes, tasks[-1] + 4.7, ends)
     axes.set(xlabel="tasks seen", ylabel="accuracy on all of them (%)", xticks=tasks, ylim=(0, None))
-    axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 6.4)
+    axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 6.8)
     axes.set_title(conditions, fontsize=9, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
 
