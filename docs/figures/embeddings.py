@@ -131,10 +131,8 @@ def summary_table() -> str:
     for row, name in {"NCM": "class means (`ncm`)", "Ridge": "ridge regression (`ridge`)", "Joint": "`joint`"}.items():
         lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
     seeds = len(found.by_seed("ER", BUFFER, "FAA"))
-    note = (
-        f"Mean ± standard error of {seeds} seeds; methods without a buffer have one number. {_shares(found, columns)}"
-    )
-    return "\n".join([*lines, "", note])
+    note = f"Mean ± standard error of {seeds} seeds; a method without a buffer has one number."
+    return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
 def _mean(found: Results, row: str, column: str) -> str:
