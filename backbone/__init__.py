@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import utils.cli.registry as registry
-from utils.cli.config import selected
+from utils.cli.config import BACKBONE, selected, view
 
 # Filled by the decorator when a module is imported; names of files not yet imported come from `registry.scan`.
 REGISTERED_BACKBONES: dict[str, Callable[..., Any]] = {}
@@ -54,7 +54,8 @@ def parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def get_backbone(args: Namespace) -> Any:
     """A fresh network on the CPU; its arguments are read from `args` by name."""
     factory: Any = selected(args, BACKBONES).load()
-    return factory(**{name: getattr(args, name) for name in parameters(factory)})
+    own = view(args, BACKBONE)
+    return factory(**{name: getattr(own, name) for name in parameters(factory)})
 
 
 def __getattr__(name: str) -> Any:

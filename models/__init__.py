@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import utils.cli.registry as registry
-from utils.cli.config import selected
+from utils.cli.config import FRAMEWORK, MODEL, selected, view
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, UserError
 
@@ -50,7 +50,7 @@ def get_model_class(args: Namespace) -> type[ContinualModel]:
     """The class of `args.model`; with `--dgc 1` a class made of it and DGC."""
     entry = selected(args, MODELS)
     cls: Any = entry.load()
-    if getattr(args, "dgc", False):
+    if getattr(view(args, FRAMEWORK), "dgc", False):
         from models.utils.with_dgc import with_dgc
 
         return with_dgc(entry, cls)
@@ -58,7 +58,7 @@ def get_model_class(args: Namespace) -> type[ContinualModel]:
 
 
 def get_model(args: Namespace, backbone: Any, loss: Any, transform: Any, dataset: Any) -> ContinualModel:
-    return get_model_class(args)(backbone, loss, args, transform, dataset)
+    return get_model_class(args)(backbone, loss, view(args, MODEL), transform, dataset)
 
 
 def read_model_config(model: str, section: str, dataset: str, buffer_size: int | None) -> tuple[dict[str, Any], str]:

@@ -28,6 +28,8 @@ LEVELS = {
     "utils.cli.parse": 3,
     "utils.cli.checks": 3,
     "utils.cli.selection": 3,
+    "utils.cli.all_flags": 3,
+    "utils.cli.model_flags": 3,
     # Parts of embed.py and its data, which know datasets and networks.
     "backbone.pretrained": 3,
     "datasets.utils.image_source": 3,

@@ -44,7 +44,7 @@ README, EXTENDING, GUIDE = PAGES["README.md"], PAGES["docs/extending.md"], PAGES
 MAMMOTH = PAGES["docs/mammoth.md"]
 
 # Flags of the scripts in benchmarks/, and those that the examples of docs/extending.md bring along.
-OTHER_FLAGS = {"--output", "--replay_beta", "--width"}
+OTHER_FLAGS = {"--output", "--replay_beta", "--run_task_free", "--width"}
 # Which pages may call by their names alone.
 MODULES = {path.name for folder in ("experiments", "models", "utils") for path in (ROOT / folder).rglob("*.py")}
 # Files that a page tells the reader to make.

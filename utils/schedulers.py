@@ -9,6 +9,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
 
+from utils.cli.config import FRAMEWORK, view
 from utils.conf import warn_once
 from utils.mammoth.schedulers import CosineSchedule, CosineSchedulerWithLinearWarmup
 
@@ -31,6 +32,7 @@ def get_scheduler(
 
     `task`, from 0, is by default the one that the model believes to be in.
     """
+    args = view(args, FRAMEWORK)
     if args.lr_scheduler is None:
         return None
     if not hasattr(model, "opt"):  # Mammoth's joint training passes its network

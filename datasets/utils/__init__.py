@@ -8,6 +8,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
+from utils.cli.config import DATASET, view
+
 
 class DefaultFromArgs:
     """A method whose value is the dataset's default for a flag; callable on the class and on an instance."""
@@ -51,4 +53,5 @@ def own_parameters(cls: type) -> list[inspect.Parameter]:
 
 def construct(cls: Any, args: Namespace) -> Any:
     """A dataset of this class, with the values that `args` has for its own parameters."""
-    return cls(args, **{p.name: getattr(args, p.name) for p in own_parameters(cls) if hasattr(args, p.name)})
+    own = view(args, DATASET)
+    return cls(args, **{p.name: getattr(own, p.name) for p in own_parameters(cls) if hasattr(own, p.name)})

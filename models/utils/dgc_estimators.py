@@ -447,8 +447,13 @@ ESTIMATORS: dict[str, type[Estimator]] = {"sampled": Sampled, "closed": Closed, 
 TASK_FREE = ESTIMATORS | {"sampled": TaskFreeSampled}
 
 
+def is_task_free(args: Any) -> bool:
+    """Whether the run is; the method itself may have a flag of that name, and then the run's has a `run_` before it."""
+    return bool(getattr(args, "run_task_free", getattr(args, "task_free", False)))
+
+
 def estimator_class(args: Any) -> type[Estimator]:
     """The one that `--dgc_estimator` names."""
     if not args.dgc_alpha:
         return Estimator
-    return (TASK_FREE if getattr(args, "task_free", False) else ESTIMATORS)[args.dgc_estimator]
+    return (TASK_FREE if is_task_free(args) else ESTIMATORS)[args.dgc_estimator]

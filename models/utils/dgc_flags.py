@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from models.utils.dgc_estimators import ESTIMATORS
+from models.utils.dgc_estimators import ESTIMATORS, is_task_free
 
 
 def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
@@ -55,7 +55,7 @@ def add_dgc_args(parser: Any) -> None:
 def check_dgc_args(args: argparse.Namespace) -> None:
     """Refuse what contradicts itself (ValueError with one line). An estimator says itself what it accepts."""
     name, kind = args.dgc_estimator, ESTIMATORS[args.dgc_estimator]
-    task_free, fill = getattr(args, "task_free", False), getattr(args, "buffer_fill", "")
+    task_free, fill = is_task_free(args), getattr(args, "buffer_fill", "")
     fixed = f"--dgc_estimator {name} needs a buffer that stays as it is during a task: "
     problems = [
         (kind.FIXED_BUFFER and task_free, fixed + "a task-free run has no tasks"),

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from models.utils.dgc_draws import Draw, UsageError, images_and_labels, recorded
-from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, padded, share
+from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, is_task_free, padded, share
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
 from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
 from utils.augmentations import apply_transform
@@ -70,7 +70,7 @@ class DgcMixin:
         self.dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
         # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
         self.dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
-        self._dgc_task_free = bool(getattr(args, "task_free", False))
+        self._dgc_task_free = is_task_free(args)
         self._dgc_task_step = 0
         self._dgc_draws: list[Draw] = []  # since the last step
         self._dgc_last_draws: list[Draw] = []  # those of the last step

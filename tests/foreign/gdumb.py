@@ -17,6 +17,8 @@ class FromScratch(ContinualModel):
     @staticmethod
     def get_parser(parser) -> ArgumentParser:
         add_rehearsal_args(parser)
+        parser.set_defaults(lr=0, n_epochs=1)  # the steps are its own
+        parser.add_argument("--maxlr", type=float, default=0.1)
         parser.add_argument("--fitting_epochs", type=int, default=40)
         parser.add_argument("--cutmix_alpha", type=float, default=None)
         return parser
@@ -34,7 +36,7 @@ class FromScratch(ContinualModel):
         self.net = get_backbone(self.args).to(self.device)
         opt = torch.optim.SGD(
             self.get_parameters(),
-            lr=self.args.lr,
+            lr=self.args.maxlr,
             momentum=self.args.optim_mom,
             weight_decay=self.args.optim_wd,
             nesterov=self.args.optim_nesterov,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from utils.cli import registry
+from utils.cli.flags import role
+from utils.cli.roles import Declared, Role
 
 
 @dataclass(frozen=True)
@@ -17,16 +21,59 @@ class Selection:
     backbone: registry.Entry | None = None
 
 
+@dataclass(frozen=True)
+class Names:
+    """What flags are called on a command line on which several owners have one of the same name."""
+
+    of: Mapping[str, Mapping[str, str]]  # owner → its name of a flag → the name under which the flags hold it
+    declared: Mapping[str, Declared]  # by the latter: roles of the framework's own
+
+
 class Config(Namespace):
     """`vars(config)` holds the flags alone; some of Mammoth's models write to them."""
 
-    __slots__ = ("_recorded", "_selection")
+    __slots__ = ("_names", "_recorded", "_selection")
     _recorded: str  # the flags as they were parsed, see `utils.run.identity.record`
     _selection: Selection
+    _names: Names | None  # None: each flag has one owner
 
     def __init__(self) -> None:
         super().__init__()
-        self._selection = Selection()
+        self._selection, self._names = Selection(), None
+
+
+class View(Config):
+    """The flags as one owner calls them; what is written through one view, all others see."""
+
+    __slots__ = ("_own",)
+    _own: Mapping[str, str]
+
+    def __init__(self, config: Config, names: Names, owner: str):
+        self._selection, self._names, self._own = config._selection, names, names.of[owner]
+        object.__setattr__(self, "__dict__", vars(config))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        return object.__getattribute__(self, self._own.get(name, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name if name.startswith("_") else self._own.get(name, name), value)
+
+
+FRAMEWORK, MODEL, DATASET, BACKBONE = "framework", "model", "dataset", "backbone"
+
+
+def view(args: Namespace, owner: str, names: Names | None = None) -> Any:
+    """The flags in which a name means what it does to the framework, the model, the dataset or the backbone."""
+    names = names or getattr(args, "_names", None)
+    return args if names is None or not isinstance(args, Config) else View(args, names, owner)
+
+
+def role_in(args: Namespace, name: str) -> Role:
+    """The role of a flag in `vars(args)`."""
+    names = getattr(args, "_names", None)
+    return role(name) if names is None else names.declared.get(name, Declared()).role
 
 
 def select(config: Config, kind: registry.Kind, found: registry.Entry) -> None:
@@ -45,6 +92,7 @@ def is_selected(config: Config, kind: registry.Kind) -> bool:
 
 def selected(args: Namespace, kind: registry.Kind) -> registry.Entry:
     """The definition of `args.model`, `args.dataset` or `args.backbone`: as parsing found it, else by a search."""
+    args = view(args, FRAMEWORK)
     name = getattr(args, kind.name)
     found = getattr(getattr(args, "_selection", None), kind.name, None)
     if found is None or found.name != registry.normalise(name):

@@ -10,7 +10,7 @@ from functools import cache, partial
 
 from utils.cli import registry, training_flags
 from utils.cli.mammoth_flags import add_mammoths_args
-from utils.cli.parser import ArgumentParser
+from utils.cli.parser import ArgumentParser, Taken
 from utils.cli.roles import Declared, Role
 from utils.cli.values import binary_to_boolean_type, choice, number
 
@@ -36,8 +36,8 @@ DERIVED = {
 Add = Callable[..., None]
 
 
-def framework_parser() -> ArgumentParser:
-    """All flags that don't depend on the model, the dataset or the backbone."""
+def framework_parser(taken: Taken | None = None) -> ArgumentParser:
+    """All flags that don't depend on the model, the dataset or the backbone, under names that these have not taken."""
     parser = ArgumentParser(
         prog="main.py",
         usage="python main.py --model NAME [--dataset NAME] [flags]",
@@ -45,6 +45,7 @@ def framework_parser() -> ArgumentParser:
         description="Train a continual-learning method on a sequence of tasks.",
         epilog="Add --model NAME (and --dataset NAME) to see their own flags and defaults. Boolean flags take 1 or 0.",
     )
+    parser.taken = taken or parser.taken
     show = "show this help and exit"
     parser.declare(parser, ONCE, "-h", "--help", early=True, action="store_true", default=argparse.SUPPRESS, help=show)
     for title, add_flags in {

@@ -38,7 +38,7 @@ MAMMOTHS: dict[str, tuple[Any, str]] = {
 def add_mammoths_args(parser: ArgumentParser) -> None:
     """After all others, because a dataset or a model may have a flag of such a name itself. Models may read them."""
     for name, (value, reason) in MAMMOTHS.items():
-        if f"--{name}" not in parser.flags():
+        if f"--{name}" not in parser.flags() and name not in parser.taken.dests:
             default = argparse.SUPPRESS if value is None else value
             only = _only(value, reason)
             hidden: Any = {"default": default, "help": argparse.SUPPRESS}

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 from utils.cli.roles import Declared, Role
@@ -61,6 +62,32 @@ NEGATIVE_NUMBER = re.compile(r"(-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-inf(inity)?|-nan
 Space = TypeVar("Space", bound=Namespace)
 
 
+class Taken:
+    """Names of flags that plugins have given theirs."""
+
+    def __init__(self) -> None:
+        self.options: set[str] = set()  # as they are typed
+        self.dests: set[str] = set()  # as the flags hold them
+
+    def add(self, actions: Iterable[argparse.Action]) -> None:
+        for action in actions:
+            self.options.update(action.option_strings)
+            self.dests.add(action.dest)
+
+    def claim(self, name: str) -> str:
+        """A name that is free, and now taken."""
+        free = self.free(name)
+        self.options.add(f"--{free}")
+        self.dests.add(free)
+        return free
+
+    def free(self, name: str) -> str:
+        """The name, with as many `run_` before it as it takes."""
+        while name in self.dests or f"--{name}" in self.options:
+            name = f"run_{name}"
+        return name
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """argparse without abbreviations, whose errors are one line and name the nearest valid flag."""
 
@@ -71,14 +98,30 @@ class ArgumentParser(argparse.ArgumentParser):
         self._negative_number_matcher = NEGATIVE_NUMBER  # argparse's own takes `-inf` and `-1e3` for flags
         self.declared: dict[
             str, Declared
-        ] = {}  # by the flag's name; flags of models, datasets and backbones are not here
+        ] = {}  # by the flag's name; those of models, datasets and backbones are not here
+        self.taken = (
+            Taken()
+        )  # what models, datasets and backbones have called their flags: `declare` avoids these names
+        self.renamed: dict[str, str] = {}  # name in the framework → name here, if that is another
+        self.moved: dict[str, str] = {}  # the same of flags as they are typed
 
     def declare(
         self, group: Any, role: Role, *names: str, early: bool = False, layered: bool = True, **kwargs: Any
     ) -> None:
-        """Add a flag to a group of this parser, and say what it is to a run."""
-        action = group.add_argument(*names, **kwargs)
-        self.declared[action.dest] = Declared(role, early, layered and role is not Role.ONCE)
+        """Add a flag to a group of this parser, and say what it is to a run. A name that is taken gets a `run_`."""
+        own = next(name for name in names if name.startswith("--")).removeprefix("--")
+        dest = self.rename(own)
+        for name in self.taken.options.intersection(names):
+            self.moved[name] = f"--{self.taken.free(name.removeprefix('--'))}" if name.startswith("--") else f"--{own}"
+        options = [self.moved.get(name, name) for name in names if name not in self.moved or name.startswith("--")]
+        group.add_argument(*options, dest=dest, **kwargs)
+        self.declared[dest] = Declared(role, early, layered and role is not Role.ONCE)
+
+    def rename(self, name: str) -> str:
+        """The name under which the flags hold what the framework calls so."""
+        if name in self.taken.dests:
+            self.renamed[name] = self.taken.free(name)
+        return self.renamed.get(name, name)
 
     def error(self, message: str) -> NoReturn:
         missing = message.partition("arguments are required: ")[2]
@@ -125,6 +168,10 @@ class ArgumentParser(argparse.ArgumentParser):
             for action in required:
                 action.required = True
 
+    def as_typed_here(self, message: str) -> str:
+        """A message about flags of the framework, by the names that they have on this command line."""
+        return re.sub(r"--\w+", lambda flag: self.moved.get(flag[0], flag[0]), message)
+
     def flags(self) -> set[str]:
         """As they are typed: `--lr`, `-O`."""
         return set(self._option_string_actions)
@@ -161,7 +208,7 @@ class ArgumentGroup:
     """
 
     def __init__(self, parser: ArgumentParser, title: str, defaults: dict[str, Any] | None = None):
-        self._parser = parser
+        self.parser = parser
         self._group = parser.add_argument_group(title)
         self.defaults: dict[str, Any] = {} if defaults is None else defaults
 
@@ -169,7 +216,7 @@ class ArgumentGroup:
         return self._group.add_argument(*args, **kwargs)
 
     def add_argument_group(self, title: str = "more", *_: Any, **__: Any) -> ArgumentGroup:
-        return ArgumentGroup(self._parser, title, self.defaults)
+        return ArgumentGroup(self.parser, title, self.defaults)
 
     def set_defaults(self, **defaults: Any) -> None:
         self.defaults.update(defaults)
@@ -177,6 +224,6 @@ class ArgumentGroup:
     def take_over(self, other: argparse.ArgumentParser) -> None:
         """Add the flags and defaults of another parser, except those that exist already."""
         for action in other._actions:
-            if not self._parser._option_string_actions.keys() & set(action.option_strings):
+            if not self.parser._option_string_actions.keys() & set(action.option_strings):
                 self._group._add_action(action)
         self.defaults.update(other._defaults)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import copy
 import difflib
 import logging
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,13 @@ import datasets
 import models
 from utils.cli import registry
 from utils.cli.config import Config, select
-from utils.cli.flags import framework_parser, role
+from utils.cli.flags import framework_parser
 from utils.cli.layers import Layer
+from utils.cli.model_flags import may_clash, only_model_flags
 from utils.cli.parser import ArgumentParser, synonym
 from utils.cli.plugins import plugin_files
-from utils.cli.values import number
+from utils.cli.roles import Role
+from utils.cli.values import binary_to_boolean_type, number
 from utils.errors import START_AGAIN, UsageError, UserError
 from utils.run.identity import stored_config
 
@@ -26,36 +32,91 @@ KINDS = (models.MODELS, datasets.DATASETS, backbones.BACKBONES)
 def preselect(argv: list[str]) -> tuple[Config, Layer]:
     """The few flags on which the set of all flags depends, and what the run or file to continue has recorded."""
     declaring, chosen = framework_parser(), Config()
-    _, rest = _early_parser(declaring).parse_known_args(argv, chosen)
-    for name, value in vars(chosen).items():
+    given, rest = _early_parser(declaring).parse_known_args(argv)
+    for name, value in vars(given).items():
         if value == "":
             raise UsageError(f"--{name} is empty; give a value or leave it out")
+    early = [name for name, flag in declaring.declared.items() if flag.early]
+    for name in early:
+        prefixed = getattr(given, f"run_{name}")
+        setattr(chosen, name, getattr(given, name) if prefixed is None else prefixed)
+    chosen.buffer_size = given.buffer_size
+    # Which plugins a run or file to continue needs is known from what it has recorded.
+    named = chosen.model and (chosen.plugin or not (_is_run(chosen.resume) or Path(chosen.loadcheck or "").is_file()))
+    if named:
+        _choose_model(chosen)
+        _leave_to_model(chosen, given, [name for name in early if name not in ("plugin", "model")])
     recorded = _recorded_args(chosen)
-    inherited = [name for name, flag in declaring.declared.items() if not flag.layered and flag.role.handed_on]
-    for name in (*inherited, "buffer_size", "dgc"):
-        if getattr(chosen, name) is None:
-            value = recorded.values.get(name)  # whatever a file says; the flag's own type checks it later
-            plain = value is None or (name in ("buffer_size", "dgc") and isinstance(value, int))
-            setattr(chosen, name, value if plain else str(value))
-    chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or _plugins_of_run(chosen, recorded))]
-    registry.refuse_useless(KINDS, chosen.plugin)
+    _inherit(chosen, recorded, declaring)
     if not chosen.model and not chosen.help:
         _refuse_without_model(rest)
-    if chosen.model:
-        choose(chosen, models.MODELS, chosen.model)
+    if not named:
+        _choose_model(chosen)
+        # What has named it keeps its meaning: the run or file to continue.
+        others = [name for name in early if declaring.declared[name].role not in (Role.ORIGIN, Role.ONCE)]
+        _leave_to_model(chosen, given, others)
     choose(chosen, datasets.DATASETS, chosen.dataset or registry.DEFAULT_DATASET)
     return chosen, recorded
 
 
 def _early_parser(declaring: ArgumentParser) -> ArgumentParser:
-    """None stands for a flag that is not given. Names are checked later; here they must only not be empty."""
+    """None stands for a flag that is not given. Values are checked later; here they must only not be empty.
+
+    Each flag may have a `run_` before its name, because the model may have one that is called the same.
+    """
     parser = ArgumentParser(add_help=False)
     for name, action in declaring.actions_by_dest().items():
         if declaring.declared[name].early:
-            action.default, action.type = None, action.type if name == "dgc" else None
+            action.default, action.type = None, _or_none(binary_to_boolean_type) if name == "dgc" else None
             parser._add_action(action)
-    parser.add_argument("--buffer_size", type=number(int, 1))  # for which there are presets
+            prefixed = copy.copy(action)
+            prefixed.dest, prefixed.option_strings = f"run_{name}", [f"--run_{name}"]
+            parser._add_action(prefixed)
+    parser.add_argument("--buffer_size", type=_or_none(number(int, 1)))  # for which there are presets
     return parser
+
+
+def _or_none(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """None for what the flag's own type will refuse, unless the flag turns out to be another."""
+
+    def convert_(text: str) -> Any:
+        try:
+            return convert(text)
+        except argparse.ArgumentTypeError:
+            return None
+
+    return convert_
+
+
+def _choose_model(chosen: Config) -> None:
+    chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or ())]
+    registry.refuse_useless(KINDS, chosen.plugin)
+    if chosen.model:
+        choose(chosen, models.MODELS, chosen.model)
+
+
+def _leave_to_model(chosen: Config, given: Namespace, names: list[str]) -> None:
+    """Forget values of flags that are the model's own; the framework's flag of such a name has a `run_` before it."""
+    if not may_clash(chosen) or not chosen.model:
+        return
+    without_dgc = copy.copy(chosen)
+    without_dgc.dgc = None
+    own = only_model_flags(without_dgc).parser.flags()
+    for name in names:
+        if f"--{name}" in own and getattr(given, f"run_{name}") is None:
+            setattr(chosen, name, None)
+
+
+def _inherit(chosen: Config, recorded: Layer, declaring: ArgumentParser) -> None:
+    """What the command line leaves open, as the run or file to continue has recorded it."""
+    inherited = [name for name, flag in declaring.declared.items() if not flag.layered and flag.role.handed_on]
+    for name in (*inherited, "buffer_size", "dgc"):
+        if getattr(chosen, name) is None:
+            # Whatever a file says; the flag's own type checks it later.
+            value = recorded.values.get(f"run_{name}", recorded.values.get(name))
+            plain = value is None or (name in ("buffer_size", "dgc") and isinstance(value, int))
+            setattr(chosen, name, value if plain else str(value))
+    chosen.plugin = chosen.plugin or _plugins_of_run(chosen, recorded)
 
 
 def choose(chosen: Config, kind: registry.Kind, name: str) -> None:
@@ -72,13 +133,17 @@ def _refuse_without_model(rest: list[str]) -> None:
     raise UsageError("--model is missing; `python main.py --list` shows all models")
 
 
+def _is_run(directory: str | None) -> bool:
+    return directory is not None and Path(directory, "config.yaml").is_file()
+
+
 def _recorded_args(chosen: Config) -> Layer:
     """The arguments stored by the run of `--resume` or by the checkpoint of `--loadcheck`."""
     if chosen.resume:
         path = Path(chosen.resume) / "config.yaml"
-        if not path.is_file():
+        if not _is_run(chosen.resume):
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
-        return Layer(str(path), stored_config(path.parent, "args"))
+        return Layer(str(path), stored_config(path.parent, "args"), recorded=True)
     if chosen.loadcheck:
         from utils.checkpoints import read_mammoth_checkpoint
 
@@ -90,8 +155,7 @@ def _recorded_args(chosen: Config) -> Layer:
                 "which code runs; give --plugin yourself if you trust it, or --model and --dataset that need none"
             )
         # Not strict: the file also records what was derived from the flags, and may come from another program.
-        handed_on = {name: value for name, value in stored.items() if role(name).handed_on}
-        return Layer(chosen.loadcheck, handed_on, strict=False)
+        return Layer(chosen.loadcheck, stored, strict=False, recorded=True)
     return Layer("", {})
 
 

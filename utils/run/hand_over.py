@@ -8,13 +8,14 @@ weights and buffer only, and the rest is what the hooks of the skipped tasks mak
 from __future__ import annotations
 
 import logging
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from utils.checkpoints import fitting_weights, read_mammoth_checkpoint, save_mammoth_checkpoint
-from utils.cli.flags import role
+from utils.cli.config import role_in
 from utils.cli.roles import Role
 from utils.errors import UserError
 from utils.resume.store import misfits_explained
@@ -46,7 +47,7 @@ def take_over(session: Session) -> bool:
     False if that is another run: then the hooks of the skipped tasks come next, for which the weights are loaded.
     """
     args, task = session.args, session.position.task
-    state = _continued_state(args.loadcheck, task, session.directory.config, training=not args.inference_only)
+    state = _continued_state(args, task, session.directory.config)
     if state is None:
         _load_weights(args.loadcheck, session.model)
         return False
@@ -57,30 +58,31 @@ def take_over(session: Session) -> bool:
     return True
 
 
-def _continued_state(path: str, start_from: int, config: dict[str, Any], training: bool) -> dict[str, Any] | None:
+def _continued_state(args: Namespace, start_from: int, config: dict[str, Any]) -> dict[str, Any] | None:
     """What `hand_over` has put into a file, if it is of the same run and this is its next task."""
-    state = read_mammoth_checkpoint(Path(path)).get("state")
+    state = read_mammoth_checkpoint(Path(args.loadcheck)).get("state")
     if not isinstance(state, dict) or not isinstance(state.get("config"), dict) or "tasks" not in state:
         reason = "the file holds weights and buffer only"
     elif state["tasks"] != start_from:
         reason = f"it is of --start_from {state['tasks']}, and this run has {start_from}"
-    elif changes := difference(*(_of_all_tasks(c) for c in (state["config"], config))):
+    elif changes := difference(*(_of_all_tasks(c, args) for c in (state["config"], config))):
         reason = f"other settings: {changes}"
     else:
         return state
-    if training:
+    if not args.inference_only:
         logging.warning(
             "%s: only weights and buffer are taken over (%s); what the method keeps beside them is made anew from the "
             "skipped tasks, without training on these",
-            path,
+            args.loadcheck,
             reason,
         )
     return None
 
 
-def _of_all_tasks(config: dict[str, Any]) -> dict[str, Any]:
+def _of_all_tasks(config: dict[str, Any], args: Namespace) -> dict[str, Any]:
     """The settings that a run and its continuation share: all but those that say where each begins and ends."""
-    return {name: v for name, v in config.items() if role(name) is not Role.RANGE and name != "loadcheck_sha256"}
+    of_this_part = {name for name in config if role_in(args, name) is Role.RANGE} | {"loadcheck_sha256"}
+    return {name: value for name, value in config.items() if name not in of_this_part}
 
 
 def _load_weights(path: str, model: Any) -> None:

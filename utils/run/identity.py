@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from utils.cli.config import Config
-from utils.cli.flags import role
+from utils.cli.config import FRAMEWORK, Config, role_in
 from utils.cli.mammoth_flags import MAMMOTHS
 from utils.cli.plugins import digest
 from utils.cli.roles import Role
@@ -36,12 +35,17 @@ def record(args: Config) -> None:
 def recorded_args(args: Namespace) -> dict[str, Any]:
     """All flags as plain values, for `config.yaml`; the device is the one in use, as soon as that is known."""
     recorded = json.loads(args._recorded) if hasattr(args, "_recorded") else _recorded(args)
-    return recorded | {"device": _device(args)}
+    return recorded | {_device_flag(args): _device(args)}
 
 
 def _recorded(args: Namespace) -> dict[str, Any]:
-    flags = vars(args) | {"device": _device(args)}
-    return {name: value for name, value in sorted(flags.items()) if role(name).recorded}
+    flags = vars(args) | {_device_flag(args): _device(args)}
+    return {name: value for name, value in sorted(flags.items()) if role_in(args, name).recorded}
+
+
+def _device_flag(args: Namespace) -> str:
+    names = getattr(args, "_names", None)
+    return "device" if names is None else names.of[FRAMEWORK].get("device", "device")
 
 
 def _device(args: Namespace) -> str | None:
@@ -52,7 +56,8 @@ def _device(args: Namespace) -> str | None:
 def changed(args: Config, **changes: Any) -> Config:
     """The same command with other values of some flags."""
     other = copy.copy(args)
-    vars(other).update(changes)
+    for name, value in changes.items():
+        setattr(other, name, value)
     record(other)
     return other
 
@@ -62,7 +67,7 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     recorded, args = recorded_args(args), copy.copy(args)
     vars(args).update(recorded)  # a model may have written to them
     dataset = datasets.get_dataset_class(args)
-    config = {name: value for name, value in recorded.items() if _is_hashed(name, value)}
+    config = {name: value for name, value in recorded.items() if _is_hashed(role_in(args, name), name, value)}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
     given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
@@ -76,9 +81,9 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _is_hashed(name: str, value: Any) -> bool:
+def _is_hashed(role: Role, name: str, value: Any) -> bool:
     """A flag that Mammoth has and that has a single value here changes nothing, unless a plugin gives it another."""
-    return role(name).hashed and not (role(name) is Role.FIXED and value == MAMMOTHS[name][0])
+    return role.hashed and not (role is Role.FIXED and value == MAMMOTHS[name][0])
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:

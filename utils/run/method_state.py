@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 from weakref import ref
 
-from utils.cli.flags import role
+from utils.cli.config import role_in
 from utils.resume.rng import global_rng_state, set_global_rng_state
 from utils.resume.state import pack, unpack
 from utils.schedulers import TaskSchedule
@@ -15,9 +15,9 @@ from utils.schedulers import TaskSchedule
 PLAIN = (type(None), bool, int, float, str, list)
 
 
-def method_flags(flags: dict[str, Any]) -> dict[str, Any]:
+def method_flags(flags: dict[str, Any], args: Namespace) -> dict[str, Any]:
     """Flags that a model may change. Where a run reads and writes is up to neither a model nor a foreign file."""
-    return {n: v for n, v in flags.items() if role(n).hashed and isinstance(v, PLAIN)}
+    return {n: v for n, v in flags.items() if role_in(args, n).hashed and isinstance(v, PLAIN)}
 
 
 class MethodState:
@@ -52,7 +52,7 @@ class MethodState:
         return packed
 
     def state_dict(self) -> dict[str, Any]:
-        flags = method_flags(vars(self.args)).items()
+        flags = method_flags(vars(self.args), self.args).items()
         return {
             "flags": {name: value for name, value in flags if value != self._first_flags.get(name)},
             "model": self.packed_model(),
@@ -65,7 +65,7 @@ class MethodState:
         """The inverse of `state_dict`. Random generators come last: building the rest may draw from them."""
         if state["schedule"]["own"] is not None:
             self.schedule.begin(steps_per_epoch, task)
-        vars(self.args).update(method_flags(state["flags"]))
+        vars(self.args).update(method_flags(state["flags"], self.args))
         unpack(self.model, state["model"], self.belongings())
         self.schedule.load_state_dict(state["schedule"])
         self.dataset.streams.load_state_dict(state["streams"])

@@ -65,7 +65,8 @@ class OwnLoaders(ContinualDataset):
     def _again(self, **changes: Any) -> ContinualDataset:
         """A dataset as this one was when it was new."""
         args = copy.copy(self.args)
-        vars(args).update(changes)
+        for name, value in changes.items():
+            setattr(args, name, value)
         return construct(type(self), args)
 
     def make_test_loader(self, k: int) -> Any:

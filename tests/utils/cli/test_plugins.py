@@ -197,10 +197,10 @@ def test_a_plugin_with_a_syntax_error_is_named_as_such(content: str, reason: str
         assert "\n" not in str(caught.value)
 
 
-def test_a_model_whose_flags_clash_is_reported_in_one_line(tmp_path: Path) -> None:
-    parser = "\n    @staticmethod\n    def get_parser(parser):\n        parser.add_argument('--lr', type=float)\n"
+def test_a_model_that_has_a_flag_twice_is_reported_in_one_line(tmp_path: Path) -> None:
+    parser = "\n    @staticmethod\n    def get_parser(parser):\n" + "        parser.add_argument('--c')\n" * 2
     file = write(tmp_path, "clash.py", MODEL.format(name="'clash'") + parser)
-    with pytest.raises(UserError, match=r"the flags of model clash can't be added: ArgumentError: .*--lr"):
+    with pytest.raises(UserError, match=r"the flags of model clash can't be added: ArgumentError: .*--c"):
         parse("--plugin", file, "--model", "clash")
 
 

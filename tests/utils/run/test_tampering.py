@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,4 +224,4 @@ def test_a_checkpoint_hides_no_method(unfinished: Path) -> None:
 
 def test_a_file_changes_only_flags_that_a_method_may_change() -> None:
     flags = {"checkpoint_path": "/theirs", "plugin": ["x.py"], "resume": "x", "device": "cuda", "lr": 0.1, "net": {}}
-    assert method_flags(flags) == {"lr": 0.1}
+    assert method_flags(flags, Namespace()) == {"lr": 0.1}
