@@ -15,8 +15,9 @@ import torch
 
 from utils.cli import registry
 
-# A shell starts what runs in the background with Ctrl-C ignored, which all processes of the tests would inherit.
+# What runs in the background or under nohup ignores these signals, and so would all processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests that name no dataset train on the digits: images, of which a task takes a second.
 registry.DEFAULT_DATASET = "seq-digits"

@@ -348,7 +348,7 @@ REFUSED = {
 
 
 def command_of(dataset: str, name: str) -> list[str]:
-    flags = [] if name in ("sgd", "joint", "aop") else ["--buffer_size", "30"]
+    flags = [] if name in ("sgd", "joint", "aop", "ncm", "ridge") else ["--buffer_size", "30"]
     return [*on(dataset), *flags, "--lr", "0.05", "--n_epochs", "1"]
 
 

@@ -158,7 +158,7 @@ def test_a_beat_that_fails_is_tried_again_until_others_may_take_the_cell(
     now += 100
     assert lease.beat(stale_seconds=180)  # counted from the last beat that reached the server
     now += 30
-    with pytest.raises(UserError, match=r"^cannot renew the claim .*lease.0: Stale file handle; the same command"):
+    with pytest.raises(UserError, match=r"^cannot renew the claim .*lease.0: Stale file handle; repeat the command"):
         lease.beat(stale_seconds=180)
     lease.release()
 

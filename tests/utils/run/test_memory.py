@@ -60,9 +60,8 @@ def test_what_belongs_to_the_network_is_not_counted_and_shared_memory_once(tmp_p
     assert stored_bytes(model) == 80 + 12 + 12
 
 
-METHOD_FLAGS = {
-    name: ["--buffer_size", "40"] for name in models.get_model_entries() if name not in ("sgd", "joint", "aop")
-}
+WITHOUT_BUFFER = ("sgd", "joint", "aop", "ncm", "ridge")
+METHOD_FLAGS = {name: ["--buffer_size", "40"] for name in models.get_model_entries() if name not in WITHOUT_BUFFER}
 for name in ("derpp", "dgc-derpp", "gcr"):  # no default is known
     METHOD_FLAGS[name] += ["--alpha", "0.1", "--beta", "0.5"]
 
