@@ -48,7 +48,8 @@ class StatisticsModel(ContinualModel):
             for start in range(0, len(images), CHUNK):
                 rows = slice(start, start + CHUNK)
                 inputs = to_input(images.batch(rows), transform).to(self.device)
-                self.gather(self.net(inputs, returnt="features").to(self.class_sums.dtype), images.labels(rows))
+                features = self.net(inputs, returnt="features").to(self.class_sums.dtype)
+                self.gather(features, torch.as_tensor(images.targets[rows]))
         weight, bias = self.solve()
         self.net.classifier.weight.copy_(weight)
         self.net.classifier.bias.copy_(bias)
