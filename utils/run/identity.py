@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 from utils.cli.config import FRAMEWORK, Config, role_in
 from utils.cli.mammoth_flags import MAMMOTHS
-from utils.cli.plugins import digest
+from utils.cli.plugins import digest, helpers
 from utils.cli.roles import Role
 from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
@@ -76,6 +76,8 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     config["results_version"] = RESULTS_VERSION
     if args.plugin:
         config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
+        # None, and so left out, for a plugin of one file: such runs keep the name that they had.
+        config["helper_sha256"] = [digest(helper) for file in args.plugin for helper in helpers(Path(file))] or None
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
     return {name: value for name, value in config.items() if value is not None}

@@ -15,9 +15,9 @@ from helpers import ROOT, assert_same_run, run
 
 import models
 from main import initialize
-from models.gem import overwrite_grad, store_grad
 from utils.cli.parse import listing, parse_args
 from utils.errors import UsageError, UserError
+from utils.mammoth.gem import overwrite_grad, store_grad
 from utils.run.identity import config_hash, relevant_config
 from utils.training import train
 

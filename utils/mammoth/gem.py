@@ -1,4 +1,4 @@
-"""No model, but what A-GEM as written for Mammoth imports from `gem`; a GEM from there may take this file's place."""
+"""What A-GEM as written for Mammoth imports from `models.gem`, for where there is no such file (utils.cli.plugins)."""
 
 from __future__ import annotations
 
