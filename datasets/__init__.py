@@ -136,3 +136,12 @@ def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], f
 
 def get_dataset(args: Namespace) -> ContinualDataset:
     return construct(get_dataset_class(args), args)
+
+
+def __getattr__(name: str) -> Any:
+    """`from datasets import ContinualDataset`: loaded when asked for, because a listing of names needs no torch."""
+    if name == "ContinualDataset":
+        from datasets.utils.continual_dataset import ContinualDataset
+
+        return ContinualDataset
+    raise AttributeError(f"module 'datasets' has no attribute {name!r}")

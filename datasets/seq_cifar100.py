@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from datasets.utils import set_default_from_args
 from datasets.utils.cifar import SequentialCifar
+from datasets.utils.foreign.siblings import sibling
 
 
 class SequentialCIFAR100(SequentialCifar):
@@ -30,3 +33,8 @@ class SequentialCIFAR100(SequentialCifar):
     @set_default_from_args("sched_multistep_lr_gamma")
     def get_scheduler_gamma(self) -> float:
         return 0.1
+
+
+def __getattr__(name: str) -> Any:
+    """Names that dataset files of Mammoth import from here."""
+    return sibling(__name__, name, "CIFAR100")

@@ -124,3 +124,12 @@ def _best(content: dict[str, Any], dataset: str, buffer_size: int | None, path: 
     if not isinstance(own, dict):
         raise UsageError(f"{path}: section {buffer_size} of {dataset} must hold `flag: value` lines, not {own!r}")
     return values | own
+
+
+def __getattr__(name: str) -> Any:
+    """`from models import ContinualModel`: loaded when asked for, because a listing of names needs no torch."""
+    if name == "ContinualModel":
+        from models.utils.continual_model import ContinualModel
+
+        return ContinualModel
+    raise AttributeError(f"module 'models' has no attribute {name!r}")

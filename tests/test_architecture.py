@@ -45,7 +45,7 @@ AUTOLOG = "models/utils/continual_model.py"  # Mammoth's `autolog_wandb` is a me
 NOT_FOR_METHODS += ("json", "os", "pathlib", "shutil", "tempfile")
 
 FUNCTION_LINES, FILE_LINES, TEST_FILE_LINES, METHOD_LINES = 60, 400, 800, 150
-SURFACE_FILES, SYS_PATH_LINES, ESTIMATOR_BRANCHES, FLAG_SETS, PRIVATE_USES = 22, 1, 4, 1, 1
+SURFACE_FILES, SYS_PATH_LINES, ESTIMATOR_BRANCHES, FLAG_SETS, PRIVATE_USES = 28, 1, 4, 1, 1
 
 # Longer files, each with its limit and the reason.
 LONG_FILES = {

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import torch
-from torch import Tensor
 
 
-class FixedPermutation:
-    """The permutation of pixels that belongs to a seed, the same for all images."""
+class Permutation:
+    """A permutation of pixels, the same for all images, that numpy's global generator chooses when it is made."""
+
+    def __init__(self, size: int):
+        self.perm: Any = np.random.permutation(size)
+
+    def __call__(self, image: Any) -> Any:
+        """Of a tensor or an array, in its own shape."""
+        return image.flatten()[self.perm].reshape(image.shape)
+
+
+class FixedPermutation(Permutation):
+    """The one that belongs to a seed."""
 
     def __init__(self, seed: int):
-        self.seed = seed
-        self.perm: Tensor | None = None
+        self.seed, self.perm = seed, None
 
-    def __call__(self, image: Tensor) -> Tensor:
+    def __call__(self, image: Any) -> Any:
         if self.perm is None:  # only now the size is known
-            self.perm = torch.from_numpy(np.random.RandomState(self.seed).permutation(image.numel()))
-        return image.flatten()[self.perm].view(image.shape)
-
-
-class Permutation(FixedPermutation):
-    """One that numpy's global generator chooses when it is made."""
-
-    def __init__(self) -> None:
-        super().__init__(np.random.randint(2**31))
+            self.perm = np.random.RandomState(self.seed).permutation(image.flatten().shape[0])
+        return super().__call__(image)

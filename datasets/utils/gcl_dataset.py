@@ -5,6 +5,8 @@ from __future__ import annotations
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
 
+__all__ = ["ContinualDataset", "GCLDataset"]
+
 
 class GCLDataset(ContinualDataset):
     """General continual learning: one pass over one stream. Both loaders are iterables that yield ready batches."""

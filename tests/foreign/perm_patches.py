@@ -1,5 +1,6 @@
 """A domain-incremental dataset file in Mammoth's idiom: every task permutes the pixels in its own way."""
 
+import numpy as np
 import torch.nn.functional as F
 import torchvision.transforms as transforms
 from datasets.seq_patches import Patches
@@ -24,7 +25,7 @@ class PermutedPatches(ContinualDataset):
     SIZE = (8, 8)
 
     def get_data_loaders(self):
-        transform = transforms.Compose((transforms.ToTensor(), Permutation()))
+        transform = transforms.Compose((transforms.ToTensor(), Permutation(np.prod(self.SIZE) * 3)))
         train_dataset = PermutedTriples(base_path() + "PATCHES", train=True, transform=transform)
         test_dataset = Patches(base_path() + "PATCHES", train=False, transform=transform)
         return store_masked_loaders(train_dataset, test_dataset, self)

@@ -164,16 +164,35 @@ def _sources(kind: Kind, plugins: Sequence[str] = ()) -> Iterator[_Source]:
         yield _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
 
 
-def _by_name(sources: Iterator[_Source]) -> dict[str, Entry]:
-    """Where two files have the same name, one that is not called so was added to one that is, and wins."""
-    entries = [entry for source in sources for entry in source.entries]
-    entries.sort(key=lambda entry: (entry.name, normalise(entry.file.stem) != entry.name))
-    return {entry.name: entry for entry in entries}
+def _by_name(sources: Iterator[_Source]) -> dict[str, list[Entry]]:
+    """All entries of a name, the one that wins last.
+
+    Where two files have the same name, one that is not called so was added to one that is, and wins; a file that
+    cannot be read never does.
+    """
+    found: dict[str, list[Entry]] = {}
+    for entry in (entry for source in sources for entry in source.entries):
+        found.setdefault(entry.name, []).append(entry)
+    for entries in found.values():
+        entries.sort(key=lambda entry: (entry.symbol != "", normalise(entry.file.stem) != entry.name))
+    return found
+
+
+def _working(entries: list[Entry]) -> Entry:
+    """The winner, unless its file is broken and another one has the name, too."""
+    for entry in reversed(entries[1:]):
+        try:
+            entry.load()
+            return entry
+        except UserError as error:
+            logging.warning("%s", error)
+    return entries[0]
 
 
 def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
     """All names that can be read: of the files that lie directly in the package's folder, and of the plugins."""
-    return _by_name(_sources(kind)) | (_by_name(_sources(kind, plugins)) if plugins else {})
+    found = _by_name(_sources(kind)) | (_by_name(_sources(kind, plugins)) if plugins else {})
+    return {name: found[name][-1] for name in sorted(found)}
 
 
 def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
@@ -185,7 +204,8 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
     failed: dict[str, None] = {}
     ours: tuple[Sequence[str], bool] = ((), False)
     for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
-        entry = _by_name(_sources(kind, files)).get(name)
+        named = _by_name(_sources(kind, files)).get(name)
+        entry = (named[-1] if files else _working(named)) if named else None
         entry = entry or _find_computed(kind, name, _sources(kind, files), imported, failed)
         if entry is not None:
             return entry
