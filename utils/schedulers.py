@@ -96,7 +96,7 @@ class TaskSchedule:
         """After each of what `--scheduler_mode` counts."""
         if self._own is not None:
             self._own.step()
-        custom = getattr(self.model, "custom_scheduler", None)
+        custom = vars(self.model).get("custom_scheduler")  # a module is slow to say what it lacks
         if custom is not None:
             if getattr(custom, "last_epoch", None) == self._custom_at:
                 custom.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,21 +72,28 @@ def recorded(
 
 
 @lru_cache
-def signature(function: Callable) -> inspect.Signature:
-    return inspect.signature(function)
+def _place_of_index(function: Callable) -> int | None:
+    """How many arguments come before `return_index`, where it is given without its name; None if there is none."""
+    parameters = inspect.signature(function).parameters
+    if "return_index" not in parameters:
+        return None
+    by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return by_place.index("return_index") - 1 if "return_index" in by_place else sys.maxsize
 
 
 def _with_index(get_data: Callable, args: Any, kwargs: Any) -> tuple[Tensor | None, Any]:
     """What a buffer hands out, and the rows that it drew, if its `get_data` can tell them."""
     function = getattr(get_data, "__func__", None)
-    if function is None or "return_index" not in signature(function).parameters:
+    place = None if function is None else _place_of_index(function)
+    if place is None:
         return None, get_data(*args, **kwargs)
-    call = signature(function).bind(get_data.__self__, *args, **kwargs)  # type: ignore[attr-defined]
-    wanted = call.arguments.get("return_index", False)
-    call.arguments["return_index"] = True
-    fields = function(*call.args, **call.kwargs)
+    if len(args) > place:
+        wanted, args = args[place], (*args[:place], True, *args[place + 1 :])
+    else:
+        wanted, kwargs = kwargs.get("return_index", False), {**kwargs, "return_index": True}
+    fields = get_data(*args, **kwargs)
     if not _is_index(fields[0]):
-        raise UsageError(f"{function.__qualname__} takes return_index, but does not begin with an index of rows")
+        raise UsageError(f"{get_data.__qualname__} takes return_index, but does not begin with an index of rows")
     return fields[0], fields if wanted else tuple(fields[1:])
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -72,6 +73,7 @@ class DgcMixin:
         self.dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         self._dgc_task_free = is_task_free(args)
         self._dgc_task_step = 0
+        # Lists that each step empties, because torch takes 2 µs to set an attribute of a module.
         self._dgc_draws: list[Draw] = []  # since the last step
         self._dgc_last_draws: list[Draw] = []  # those of the last step
         self._dgc_passed: list[Tensor] = []  # what went through the network, while that is watched
@@ -211,8 +213,8 @@ class DgcMixin:
 
     def _dgc_attach(self, optimizer: Any) -> None:
         """Optimizers are rebuilt at every task, and some methods make their own: once for each."""
-        if optimizer is not None and not getattr(optimizer, "calibrated", False):
-            optimizer.calibrated = True
+        if optimizer is not None and not hasattr(optimizer, "calibrated"):
+            optimizer.calibrated = ([], [])  # its parameters, and those of the network among them with their names
             optimizer.register_step_pre_hook(lambda opt, *_: self._dgc_before_step(opt))
             optimizer.register_step_post_hook(lambda opt, *_: self._dgc_after_step(opt))
 
@@ -244,17 +246,20 @@ class DgcMixin:
             kwargs = {name: value for name, value in kwargs.items() if name in accepted}
         self._dgc_attach(self.opt)
         self.dgc.before_observe()
-        self.dgc_stream = (inputs, not_aug_inputs, labels)
-        to_replay = bool(self.dgc_past) and not self.buffer.is_empty()  # asked before the base stores this batch
+        attributes = vars(self)  # see above
+        attributes["dgc_stream"] = (inputs, not_aug_inputs, labels)
+        to_replay = not self._dgc_used and self.dgc_past and not self.buffer.is_empty()  # before it stores this batch
         try:
             with self._dgc_recording(), self._dgc_watching():
                 result = base(inputs, labels, not_aug_inputs, **kwargs)
-            self._dgc_idle += to_replay and not self._dgc_used
+            if to_replay and not self._dgc_used:
+                self._dgc_idle += 1
             if self._dgc_task_free:
                 self._dgc_end_batch()
         finally:
-            self.dgc_stream = None
-            self._dgc_draws, self._dgc_last_draws, self._dgc_passed = [], [], []
+            attributes["dgc_stream"] = None
+            for noted in (self._dgc_draws, self._dgc_last_draws, self._dgc_passed):
+                noted.clear()
         _wandb_loss = result["loss"] if isinstance(result, dict) else result  # Mammoth logs locals of that kind of name
         return result
 
@@ -263,7 +268,7 @@ class DgcMixin:
         if self._dgc_idle == IDLE:
             self._dgc_check_use()
         self.dgc_past += 1
-        self._dgc_draws = self._dgc_last_draws
+        self._dgc_draws[:] = self._dgc_last_draws
         self.dgc.end_batch()
 
     def _dgc_recording(self) -> AbstractContextManager[None]:
@@ -305,16 +310,17 @@ class DgcMixin:
         """Add the correction to the gradients that the base has computed."""
         if optimizer is not self.opt or self.dgc_stream is None:
             return
-        self._dgc_used |= not self.dgc.NEEDS_DRAW or bool(self.dgc_past and self.dgc_replay_weight() is not None)
+        if not self._dgc_used:
+            draws = self.dgc_past and self.dgc_replay_weight() is not None
+            self._dgc_used = not self.dgc.NEEDS_DRAW or bool(draws)
         for vector, scale in self.dgc.correction(correction_scale(self.args, self._dgc_task_step)):
             self._dgc_add(optimizer, vector, scale)
 
     def _dgc_add(self, optimizer: Any, vector: Vector, scale: float | Tensor) -> None:
         """To every trainable parameter of the optimizer; one without a gradient gets the correction as its gradient."""
-        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         gradients, additions = [], []
-        for name, p in self.net.named_parameters():
-            if name in vector and p.requires_grad and id(p) in stepped:
+        for name, p in self._dgc_stepped(optimizer):
+            if name in vector and p.requires_grad:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
                 gradients.append(p.grad)
                 additions.append(padded(vector[name], p))
@@ -324,12 +330,24 @@ class DgcMixin:
             additions, scale = list(torch._foreach_mul(additions, scale)), 1.0
         torch._foreach_add_(gradients, additions, alpha=scale)
 
+    def _dgc_stepped(self, optimizer: Any) -> list[tuple[str, Tensor]]:
+        """The network's parameters that the optimizer has; their names are looked up again if it gets others."""
+        stepped = [p for group in optimizer.param_groups for p in group["params"]]
+        known, named = optimizer.calibrated
+        if len(known) != len(stepped) or not all(map(operator.is_, known, stepped)):
+            numbers = set(map(id, stepped))
+            named = [(name, p) for name, p in self.net.named_parameters() if id(p) in numbers]
+            optimizer.calibrated = stepped, named
+        return named
+
     def _dgc_after_step(self, optimizer: Any) -> None:
         if optimizer is self.opt and self.dgc_stream is not None:
-            self._dgc_task_step += 1
+            vars(self)["_dgc_task_step"] += 1
             self.dgc.after_step()
             # The next step's x̄ is drawn after this one: a base may make several steps in one `observe`.
-            self._dgc_draws, self._dgc_last_draws, self._dgc_passed = [], self._dgc_draws, []
+            self._dgc_last_draws[:] = self._dgc_draws
+            self._dgc_draws.clear()
+            self._dgc_passed.clear()
 
     def _dgc_check_use(self) -> None:
         """A base on which DGC never has an effect must not pass for a run with DGC."""

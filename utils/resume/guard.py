@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -27,7 +28,17 @@ class NonFiniteError(UserError):
 def is_logged(name: str, value: Any) -> bool:
     """Mammoth's rule for the local variables of `observe` that are worth logging."""
     is_scalar = value.ndim == 0 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
-    return is_scalar and ("loss" in name.lower() or name.startswith("_wandb_"))
+    return is_scalar and _is_logged_name(name)
+
+
+def _is_logged_name(name: str) -> bool:
+    return "loss" in name.lower() or name.startswith("_wandb_")
+
+
+@lru_cache
+def _logged_names(code: CodeType) -> list[str]:
+    """Those of a function's local variables, in their order in its frames."""
+    return [name for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if _is_logged_name(name)]
 
 
 def loss_terms(frame: FrameType | None) -> dict[str, torch.Tensor]:
@@ -35,8 +46,10 @@ def loss_terms(frame: FrameType | None) -> dict[str, torch.Tensor]:
     terms: dict[str, torch.Tensor] = {}
     while frame is not None and frame.f_code.co_name != "meta_observe":
         if frame.f_code.co_name == "observe":
-            for name, value in frame.f_locals.items():
-                if isinstance(value, torch.Tensor) and is_logged(name, value):
+            values = frame.f_locals
+            for name in _logged_names(frame.f_code):
+                value = values.get(name)
+                if isinstance(value, torch.Tensor) and value.ndim == 0:
                     terms[name] = value.detach()
         frame = frame.f_back
     return terms
@@ -53,7 +66,8 @@ class NonFiniteGuard:
         self.model = model
         self.on_device = on_device
         self.where: Callable[[], str] = lambda: "the first step"  # for the message; the training loop knows better
-        self.terms: dict[str, torch.Tensor] = {}  # of the latest optimizer step, for the log
+        # Of the latest optimizer step, for the log; numbers where a value is at hand.
+        self.terms: Mapping[str, torch.Tensor | float] = {}
         self._step = 0
         self._culprits: dict[str, torch.Tensor] = {}
         self._first_bad: torch.Tensor | None = None
@@ -79,13 +93,15 @@ class NonFiniteGuard:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.terms = loss_terms(sys._getframe(1))
-        values = dict(self.terms)
-        values["gradient norm"] = get_total_norm(gradients)
+        terms, norm = loss_terms(sys._getframe(1)), get_total_norm(gradients)
         if self.on_device:
-            self._mask(optimizer, gradients, values)
-        elif not all(math.isfinite(value) for value in values.values()):
-            self._raise({name: float(value) for name, value in values.items()})
+            self.terms = terms
+            self._mask(optimizer, gradients, {**terms, "gradient norm": norm})
+            return
+        self.terms = numbers = {name: float(value) for name, value in terms.items()}
+        values = {**numbers, "gradient norm": float(norm)}
+        if not all(map(math.isfinite, values.values())):
+            self._raise(values)
 
     def _mask(self, optimizer: Any, gradients: list[torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         """Make this step a no-op if a value is not finite, without asking the host."""
