@@ -49,6 +49,18 @@ def loop(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"1 torch thread, {figures['rounds']} rounds; {machine['cpu']}; torch {machine['torch']}"
 
 
+def loop_vectors(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows = []
+    for kind in ("undisturbed", "median"):
+        times = figures[f"{kind}_us"]
+        rows.append((f"bare steps, {kind}", f"{times['bare']:.0f} µs/step", ""))
+        for name in ("er", "dgc_er"):
+            rows.append((f"`{name}`, {kind}", f"{times[f'{name}_on_top']:.0f} µs/step on top", ""))
+    machine = figures["environment"]
+    conditions = f"1 torch thread, CPU time, {figures['steps']:,} steps of each side"
+    return rows, f"{conditions}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
+
+
 DGC = ("sampled", "sampled plain", "released", "closed")
 
 
@@ -99,6 +111,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "pipeline": pipeline,
     "strong_views": strong_views,
     "loop": loop,
+    "loop_vectors": loop_vectors,
     "dgc_overhead": dgc_overhead,
     "methods": methods,
 }

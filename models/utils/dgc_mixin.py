@@ -246,9 +246,10 @@ class DgcMixin:
             kwargs = {name: value for name, value in kwargs.items() if name in accepted}
         self._dgc_attach(self.opt)
         self.dgc.before_observe()
-        attributes = vars(self)  # see above
+        attributes = vars(self)  # set without torch, as above
         attributes["dgc_stream"] = (inputs, not_aug_inputs, labels)
-        to_replay = not self._dgc_used and self.dgc_past and not self.buffer.is_empty()  # before it stores this batch
+        # Asked before the base stores this batch.
+        to_replay = not self._dgc_used and self.dgc_past and not self.buffer.is_empty()
         try:
             with self._dgc_recording(), self._dgc_watching():
                 result = base(inputs, labels, not_aug_inputs, **kwargs)
