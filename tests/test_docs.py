@@ -23,7 +23,9 @@ from helpers import ROOT, run
 from PIL import Image
 
 import datasets
+import embed
 import models
+from datasets.seq_embeddings import EMBEDDED
 from experiments import cli, demo
 from experiments.report.calibration_picture import TITLES
 from main import initialize
@@ -153,18 +155,20 @@ def test_the_guide_names_every_file_of_a_run(extended: Extended) -> None:
         assert f"`{path.name}`" in GUIDE
 
 
-def reproduce_flags() -> set[str]:
-    """As the help of its commands names them."""
+def flags_of_other_commands() -> set[str]:
+    """As the help of `reproduce.py` and `embed.py` names them."""
     shown = io.StringIO()
     for command in cli.COMMANDS:
         with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):
             cli.main([command, "--help"])
+    with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):
+        embed.parse(["--help"])
     return set(re.findall(r"--[a-z]\w*", shown.getvalue()))
 
 
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    known = OTHER_FLAGS | reproduce_flags()
+    known = OTHER_FLAGS | flags_of_other_commands()
     for model in models.get_model_entries():
         for dataset in ("seq-digits", "seq-cifar100"):  # which have different networks
             known |= parser_of(["--model", model, "--dataset", dataset]).flags()
@@ -236,7 +240,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory, mammoth: Path) -> dict[s
     _, _, directory = run(tmp_path_factory.mktemp("run"), *flags)
     args = yaml.safe_load((directory / "config.yaml").read_text())["args"]
     torch.save({"args": args, "model": {"weight": torch.zeros(1)}}, file)
-    return {"RUN": str(directory), "FILE": str(file), "MAMMOTH": str(mammoth)}
+    return {"RUN": str(directory), "VECTORS": str(EMBEDDED.with_suffix("")), "FILE": str(file), "MAMMOTH": str(mammoth)}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/extending.md"])  # which is run
