@@ -1,7 +1,6 @@
 """ER-ACE that masks and replays from the first task on if its own `--task_free` says so."""
 
 from models.er_ace import AsymmetricReplay
-
 from utils import binary_to_boolean_type
 from utils.args import ArgumentParser
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
-from datasets.seq_patches import Patches
 
+from datasets.seq_patches import Patches
 from datasets.utils import set_default_from_args
 from datasets.utils.gcl_dataset import GCLDataset
 

@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 import torchvision.transforms as transforms
-from datasets.seq_patches import Patches
 from PIL import Image
 
+from datasets.seq_patches import Patches
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
 from utils.conf import base_path

@@ -3,8 +3,8 @@
 import numpy as np
 import torch.nn.functional as F
 import torchvision.transforms as transforms
-from datasets.seq_patches import Patches
 
+from datasets.seq_patches import Patches
 from datasets.transforms.permutation import Permutation
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
