@@ -67,7 +67,8 @@ class Runs(NamedTuple):
 def trained(folder: Path, *runs: str) -> Runs:
     """One process for all of them: torch is loaded once."""
     folders = {flags: folder / str(number) for number, flags in enumerate(runs)}
-    lines = [f"{flags} {' '.join(SHORT)} --seed 0 --base_path {folders[flags]}" for flags in runs]
+    digits = f"{' '.join(SHORT)} --dataset seq-digits --seed 0"  # a process of its own has the default dataset
+    lines = [f"{flags} {digits} --base_path {folders[flags]}" for flags in runs]
     command = [sys.executable, "tests/pretended_gpu.py", *lines]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
