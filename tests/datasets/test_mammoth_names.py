@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -123,12 +124,11 @@ def test_nor_does_one_that_cannot_be_read() -> None:
 def test_a_gem_that_is_dropped_in_is_found(tmp_path: Path) -> None:
     file = ROOT / "models" / "gem.py"
     assert not file.exists()
+    sys.modules.pop("models.gem", None)  # what another test may have imported in its place
     file.write_text((ROOT / "tests" / "foreign" / "gem.py").read_text())
     try:
         args = parse_args(["--model", "gem", "--buffer_size", "9", "--lr", "0.1"])
         assert models.get_model_class(args).NAME == "gem"
     finally:
         file.unlink()
-        import sys
-
         sys.modules.pop("models.gem", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -87,11 +86,12 @@ def _or_else(value: Any, convert: Any) -> Callable[[Any], Any]:
     return convert_
 
 
-def refuse(args: Namespace) -> None:
-    """Report a default that no command line has overridden and no flag takes."""
-    for value in vars(args).values():
-        if isinstance(value, Refused):
-            raise UsageError(value.reason)
+def refuse(parser: ArgumentParser, argv: list[str]) -> None:
+    """Report a default that no flag takes and that the command line does not override."""
+    given = {token.partition("=")[0] for token in argv}
+    for action in parser.actions_by_dest().values():
+        if isinstance(action.default, Refused) and given.isdisjoint(action.option_strings):
+            raise UsageError(action.default.reason)
 
 
 def forget_first(parser: ArgumentParser, argv: list[str]) -> None:

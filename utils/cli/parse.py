@@ -25,6 +25,7 @@ from utils.cli.model_flags import may_clash
 from utils.cli.parser import ArgumentParser
 from utils.cli.plugins import plugin_files
 from utils.cli.selection import KINDS, choose, preselect
+from utils.cli.values import number
 from utils.errors import UsageError
 from utils.run.identity import record
 
@@ -47,8 +48,8 @@ def parse_args(argv: list[str] | None = None) -> Config:
         raise SystemExit(0)
     _announce(parser, chosen)
     forget_first(parser, argv)
+    refuse(parser, argv)
     args: Config = view(parser.parse_strictly(argv, Config()), FRAMEWORK, names)
-    refuse(args)
     carry_selection(chosen, args)
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
     # Which run is meant can't be told without the model where it has taken names of the framework.
@@ -84,7 +85,9 @@ def parser_of(argv: list[str]) -> ArgumentParser:
 
 def _check_framework_flags(argv: list[str], chosen: Config) -> None:
     """What can be refused before a model is imported, and torch with it, which takes seconds."""
-    framework_parser().unknown(argv)
+    framework = framework_parser()
+    framework.add_argument("--buffer_size", type=number(int, 1))  # of all replay methods, with a range of its own
+    framework.unknown(argv)
     if chosen.backbone:
         choose(chosen, backbones.BACKBONES, chosen.backbone)
     datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
