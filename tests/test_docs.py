@@ -25,6 +25,7 @@ from PIL import Image
 import datasets
 import embed
 import models
+from benchmarks import small_network
 from datasets.seq_embeddings import EMBEDDED
 from experiments import cli, demo
 from experiments.report.calibration_picture import TITLES
@@ -295,6 +296,11 @@ def test_benchmark_figures_come_from_the_committed_results() -> None:
     benchmarks = script("benchmarks")
     shown = PAGES["docs/benchmarks.md"].partition(benchmarks.START)[2].partition(benchmarks.END)[0]
     assert shown.strip() == benchmarks.block()
+
+
+def test_the_choice_of_a_network_is_shown_as_it_was_measured() -> None:
+    page = "docs/results/small/network.md"
+    assert small_network.table(json.loads((ROOT / page).with_suffix(".json").read_text())) in PAGES[page]
 
 
 @pytest.mark.parametrize("name", datasets.get_dataset_names(names_only=True))
