@@ -39,19 +39,23 @@ def build(base_path: str) -> tuple[Any, Any, Any]:
 
 
 def bare_epochs(model: Any, loader: Any) -> int:
-    """The training loop that one would write by hand, with the guard against non-finite numbers."""
+    """The training loop that one would write by hand."""
     steps = 0
     for _ in range(EPOCHS):
         for inputs, labels, _ in loader:
             model.opt.zero_grad()
-            loss = model.loss(model.net(inputs), labels)
-            loss.backward()
-            norm = get_total_norm([p.grad for p in model.net.parameters() if p.grad is not None])
-            if not (math.isfinite(loss.detach()) and math.isfinite(norm)):
-                raise RuntimeError("not finite")
-            model.opt.step()
+            finite_step(model, model.loss(model.net(inputs), labels))
             steps += 1
     return steps
+
+
+def finite_step(model: Any, loss: torch.Tensor) -> None:
+    """Backward pass and step, with the guard against non-finite numbers written bare."""
+    loss.backward()
+    norm = get_total_norm([p.grad for p in model.net.parameters() if p.grad is not None])
+    if not (math.isfinite(loss.detach()) and math.isfinite(norm)):
+        raise RuntimeError("not finite")
+    model.opt.step()
 
 
 def loop_epochs(trainer: Trainer) -> int:

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils import get_total_norm
 
+from benchmarks.loop import finite_step, loop_epochs
 from datasets.utils.embedding_file import write_embeddings
 from main import initialize
 from utils.cli.parse import parse_args
@@ -75,22 +75,9 @@ def bare_epochs(model: Any, loader: Any) -> int:
             n, images, targets = len(labels), torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
             model.opt.zero_grad()
             outputs = model.net(images)
-            loss = v * model.loss(outputs[:n], targets[:n]) + w * model.loss(outputs[n:], targets[n:])
-            loss.backward()
-            norm = get_total_norm([p.grad for p in model.net.parameters() if p.grad is not None])
-            if not (math.isfinite(loss.detach()) and math.isfinite(norm)):
-                raise RuntimeError("not finite")
-            model.opt.step()
+            finite_step(model, v * model.loss(outputs[:n], targets[:n]) + w * model.loss(outputs[n:], targets[n:]))
             steps += 1
     return steps
-
-
-def loop_epochs(trainer: Trainer) -> int:
-    """The same epochs through the training loop."""
-    trainer.position.begin_task()
-    with trainer.guard:
-        trainer.fit()
-    return trainer.position.task_step
 
 
 class Ticking:

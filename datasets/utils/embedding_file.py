@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from datasets.utils.npz import write_npz
 from utils.errors import UserError
-from utils.resume.files import atomic_write
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
@@ -67,7 +67,7 @@ def embeddings_sha256(file: str) -> str:
 def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:
     """An .npz file that is checked before it appears, complete or not at all."""
     _checked(path, dict(arrays))
-    atomic_write(path, lambda file: np.savez(file, **arrays), flag="--output")
+    write_npz(path, arrays, flag="--output")
 
 
 # -- formats -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from utils.resume.files import atomic_write
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip archive can hold
 
 
-def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any], flag: str | None = None) -> None:
     """As `np.savez`, which writes the time of day into the file; complete or not at all, and nothing pickled.
 
     Not compressed: bytes of features hardly get smaller, and what a compressor writes depends on its version.
@@ -26,4 +26,4 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
                 with archive.open(zipfile.ZipInfo(f"{name}.npy", EPOCH), "w") as entry:
                     np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
 
-    atomic_write(path, write)
+    atomic_write(path, write, flag=flag)
