@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from docs.figures.marks import fill
+
 DOCS = Path(__file__).resolve().parents[1]
 PAGE, RESULTS = DOCS / "benchmarks.md", DOCS / "results" / "benchmarks"
 START, END = "<!-- figures: see docs/results/benchmarks -->", "<!-- end of figures -->"
@@ -130,9 +132,7 @@ def block(results: Path = RESULTS) -> str:
 
 
 def main() -> None:
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{START}\n\n{block()}\n\n{END}{after}", encoding="utf-8")
+    fill(PAGE, START, END, block())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from docs.figures.marks import fill
 from experiments.report.calibration_picture import JOINT, closed_share, draw
 from experiments.report.styles import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, name_lines, pyplot
 from experiments.results.collection import Results
@@ -36,12 +37,11 @@ def values(found: Results, row: str, column: str, read: Any) -> list[Any]:
     return [read(record) for (r, c, _), record in found.records.items() if (r, c) == (row, column)]
 
 
-def faa(record: dict[str, Any]) -> float:
-    return record["class_il"]["FAA"]
-
-
-def mean_and_error(numbers: list[float]) -> tuple[float, float]:
-    return float(np.mean(numbers)), float(np.std(numbers, ddof=1) / np.sqrt(len(numbers)))
+def mean_and_error(found: Results, row: str, column: str) -> tuple[float, float]:
+    """The FAA over seeds, and its standard error."""
+    summary = found.summary(row, column, "FAA")
+    assert summary.mean is not None and summary.se is not None
+    return summary.mean, summary.se
 
 
 def matrix(record: dict[str, Any]) -> Any:
@@ -58,7 +58,7 @@ def calibration() -> None:
     matrices = {name: values(main, row, BUFFER, matrix) for name, row in ROWS.items()}
     matrices[JOINT] = values(main, "Joint", BUFFER, matrix)
     tasks = list(joint.grid.columns)
-    bound = np.array([values(joint, "Joint", task, faa) for task in tasks]).T.tolist()
+    bound = np.array([list(joint.by_seed("Joint", task, "FAA").values()) for task in tasks]).T.tolist()
     draw(matrices, bound, FOLDER / "calibration.png", CONDITIONS.format(len(bound)))
 
 
@@ -90,7 +90,7 @@ def against_bytes() -> None:
 
 def _bytes_and_accuracy(found: Results, row: str, column: str) -> tuple[float, float, float]:
     stored = values(found, row, column, lambda record: record["stored_bytes"])
-    return float(np.mean(stored)), *mean_and_error(values(found, row, column, faa))
+    return float(np.mean(stored)), *mean_and_error(found, row, column)
 
 
 def _name(axes: Any, name: str, x: float, y: float, colour: tuple[str, str]) -> None:
@@ -102,10 +102,10 @@ def over_alpha() -> None:
     figure, axes = plt.subplots(figsize=(5.5, 3.2), constrained_layout=True)
     colours = {"closed": BLUE, "sampled": GREEN, "sampled, stages by the whole buffer": PURPLE, "released": VERMILION}
     columns = list(found.grid.columns)
-    base = mean_and_error(values(found, "ER", columns[0], faa))[0]
+    base = mean_and_error(found, "ER", columns[0])[0]
     axes.axhline(base, color=INK[0], linestyle=":", linewidth=1, label="ER")
     for row, colour in colours.items():
-        y, error = np.array([mean_and_error(values(found, row, column, faa)) for column in columns]).T
+        y, error = np.array([mean_and_error(found, row, column) for column in columns]).T
         alphas = [float(column) for column in columns]
         axes.plot(alphas, y, color=colour[0], marker="o", markersize=3.5, label=row)
         axes.fill_between(alphas, y - error, y + error, color=colour[0], alpha=0.15, linewidth=0)
@@ -136,9 +136,8 @@ def summary_table() -> str:
 
 
 def _mean(found: Results, row: str, column: str) -> str:
-    summary = found.summary(row, column, "FAA")
-    assert summary.mean is not None and summary.se is not None
-    return f"{summary.mean:.1f} ± {summary.se:.1f}"
+    mean, error = mean_and_error(found, row, column)
+    return f"{mean:.1f} ± {error:.1f}"
 
 
 def _gain(found: Results, row: str, column: str) -> str:
@@ -148,19 +147,11 @@ def _gain(found: Results, row: str, column: str) -> str:
 
 
 def _shares(found: Results, columns: list[str]) -> str:
-    joint = found.summary("Joint", BUFFER, "FAA").mean
     parts = []
     for column in columns:
-        replay, calibrated = (found.summary(row, column, "FAA").mean for row in ("ER", "DGC-ER"))
-        assert replay is not None and calibrated is not None and joint is not None
+        replay, calibrated, joint = (mean_and_error(found, row, column)[0] for row in ("ER", "DGC-ER", "Joint"))
         parts.append(f"{closed_share(replay, calibrated, joint):.0%}")
     return f"Of the gap between replay and joint training calibration closes {', '.join(parts)}."
-
-
-def write_table(page: Path) -> None:
-    before, _, rest = page.read_text(encoding="utf-8").partition(START)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{START}\n\n{summary_table()}\n\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -168,7 +159,7 @@ def main() -> None:
     against_bytes()
     over_alpha()
     for page in (ROOT / "README.md", FOLDER / "README.md"):
-        write_table(page)
+        fill(page, START, END, summary_table())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.report.styles import BLUE, GREY, INK, VERMILION, pyplot
 from utils.metrics import average_accuracy
 
 Matrices = list[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
@@ -20,8 +21,7 @@ TITLES = {
     "dgc_er": "calibrated replay (dgc_er)",
     JOINT: "joint training (joint)",
 }
-# Distinct for all common kinds of colour blindness (Okabe and Ito), and in grey.
-COLOURS = {"sgd": "#999999", "er": "#D55E00", "dgc_er": "#0072B2", JOINT: "#000000"}
+COLOURS = {"sgd": GREY[0], "er": VERMILION[0], "dgc_er": BLUE[0], JOINT: INK[0]}
 LABELS = {"sgd": "fine-tuning", "er": "replay", "dgc_er": "calibrated replay", JOINT: "joint training"}
 
 
@@ -32,12 +32,8 @@ def closed_share(replay: float, calibrated: float, joint: float) -> float:
 
 def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], picture: Path, conditions: str) -> None:
     """`bound`: for each seed the accuracy of joint training on the first task, the first two, and so on."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(12.5, 3.9), constrained_layout=True)
+    plt = pyplot()
+    figure = plt.figure(figsize=(12.5, 3.9), constrained_layout=True)
     left, right = np.asarray(figure.subfigures(1, 2, width_ratios=[1.15, 1]))
     curves = {name: np.array([average_accuracy(a) for a in seeds]) for name, seeds in matrices.items() if name != JOINT}
     curves[JOINT] = np.array(bound)
@@ -45,7 +41,6 @@ def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], pictur
     _draw_matrices(right, {name: np.mean(seeds, axis=0) for name, seeds in matrices.items() if name != JOINT})
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=130)
-    pyplot.close(figure)
 
 
 def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: str) -> None:
@@ -70,7 +65,6 @@ def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: 
     axes.set(xlabel="tasks seen", ylabel="accuracy on all of them (%)", xticks=tasks, ylim=(0, None))
     axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 6.8)
     axes.set_title(conditions, fontsize=9, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _mark_gap(axes: Any, x: float, ends: dict[str, float]) -> None:
@@ -98,6 +92,7 @@ def _draw_matrices(figure: Any, matrices: dict[str, NDArray[np.float64]]) -> Non
         axes.set_xlabel("on task", fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel("after task", fontsize=9)
     bar = figure.colorbar(image, ax=panels, orientation="horizontal", shrink=0.6, aspect=30, pad=0.03)
