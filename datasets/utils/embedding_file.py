@@ -60,8 +60,15 @@ def _read(path: Path, changed: int, size: int) -> Embeddings:
 
 
 def embeddings_sha256(file: str) -> str:
-    """SHA-256 of the file's content, which names a run's data wherever the file lies."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    """SHA-256 of the file's content, which names a run's data wherever the file lies; read once, as the content is."""
+    path = Path(file)
+    status = path.stat()
+    return _sha256(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=2)
+def _sha256(path: Path, changed: int, size: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:

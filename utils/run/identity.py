@@ -92,7 +92,7 @@ def _loadcheck_digest(args: Namespace) -> str | None:
     """SHA-256 of the --loadcheck file; a resumed run has the model in its checkpoint and no longer needs the file."""
     if args.resume:
         return stored_config(Path(args.resume)).get("loadcheck_sha256")
-    return hashlib.sha256(Path(args.loadcheck).read_bytes()).hexdigest()
+    return digest(Path(args.loadcheck))
 
 
 def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:
