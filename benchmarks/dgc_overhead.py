@@ -1,11 +1,12 @@
 """What DGC costs: the steps and the ends of tasks of `dgc_er` against those of `er`; of DER++ and X-DER the steps.
 
-    python -m benchmarks.dgc_overhead [--rounds 100] [--output FILE.json]
+    python -m benchmarks.dgc_overhead [--rounds 100] [--levels 1 0] [--output FILE.json]
 
 ResNet-18 of width 16 in the second task of seq-cifar100 (random images of its shape and number: no files), 32 + 32
-images a step, 500 in the buffer, one torch thread, `-O 1` (channels_last) and `-O 0`. In every round each side makes
-one step on the same batch, in random order. Only `observe` is timed: loading and guarding would dilute the ratio.
-Times are CPU times of the process, which for one thread is what a clock shows when nothing else is running.
+images a step, 500 in the buffer, one torch thread, `-O 1` (channels_last) and `-O 0` (`--levels` chooses). In every
+round each side makes one step on the same batch, in random order. Only `observe` is timed: loading and guarding would
+dilute the ratio. Times are CPU times of the process, which for one thread is what a clock shows when nothing else is
+running.
 
 - A ratio is one of medians; its interval is the central 95 % of a bootstrap over the rounds.
 - `sampled` is expected at 2.0: BatchNorm couples the images of a batch, so g(x̄;θ̃) needs the whole step's pass once
@@ -199,11 +200,12 @@ def show_bases(figures: Figures) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--levels", type=int, nargs="+", choices=(1, 0), default=(1, 0), help="of --code_optimization")
     parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
     args = parser.parse_args()
     torch.set_num_threads(1)
     result: Figures = {"rounds": args.rounds, "steps_per_task": STEPS, "task_images": TASK_IMAGES, "goals": GOALS}
-    for level in (1, 0):
+    for level in args.levels:
         result[f"O{level}"] = measure(level, args.rounds)
         show(result[f"O{level}"])
     result["other_bases"] = measure_bases(1, args.rounds)

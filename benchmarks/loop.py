@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.utils import get_total_norm
 
 from main import initialize
 from utils.cli.parse import parse_args
+from utils.resume.guard import norm_on_host
 from utils.resume.signals import StopSignals
 from utils.resume.store import NEWEST
 from utils.run.directory import RunDirectory
@@ -52,8 +52,8 @@ def bare_epochs(model: Any, loader: Any) -> int:
 def finite_step(model: Any, loss: torch.Tensor) -> None:
     """Backward pass and step, with the guard against non-finite numbers written bare."""
     loss.backward()
-    norm = get_total_norm([p.grad for p in model.net.parameters() if p.grad is not None])
-    if not (math.isfinite(loss.detach()) and math.isfinite(norm)):
+    norm = norm_on_host([p.grad for p in model.net.parameters() if p.grad is not None])
+    if not (math.isfinite(loss.item()) and math.isfinite(norm)):
         raise RuntimeError("not finite")
     model.opt.step()
 

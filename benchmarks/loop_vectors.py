@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,12 @@ import numpy as np
 import torch
 
 from benchmarks.loop import finite_step, loop_epochs
+from benchmarks.second_task import trainer_in_second_task
 from datasets.utils.embedding_file import write_embeddings
 from main import initialize
 from utils.cli.parse import parse_args
 from utils.loggers import WINDOW
-from utils.resume.signals import StopSignals
-from utils.run.directory import RunDirectory
 from utils.run.environment import environment
-from utils.run.session import Session
 from utils.run.write_results import write_json
 from utils.training import Trainer
 
@@ -50,20 +48,11 @@ def write_vectors(path: Path) -> None:
     write_embeddings(path, arrays)
 
 
-@contextmanager
-def second_task(model: str, base_path: Path) -> Iterator[Trainer]:
+def second_task(model: str, base_path: Path) -> AbstractContextManager[Trainer]:
     """The training loop at the start of the second task, with a full buffer."""
     flags = ["--dataset", "seq-embeddings", "--embeddings", str(base_path / "vectors.npz"), "--buffer_size", "100"]
     flags += ["--seed", "0", "--n_epochs", str(EPOCHS), "--non_verbose", "1", "--device", "cpu"]
-    args = parse_args(["--model", model, *flags, "--base_path", str(base_path)])
-    built, dataset, args = initialize(args)
-    with RunDirectory(args) as run, StopSignals() as signals:
-        trainer = Trainer(Session(built, dataset, args, run, signals))
-        trainer.begin_task()
-        trainer.end_task()
-        trainer.position.end_task()
-        trainer.begin_task()
-        yield trainer
+    return trainer_in_second_task(*initialize(parse_args(["--model", model, *flags, "--base_path", str(base_path)])))
 
 
 def bare_epochs(model: Any, loader: Any) -> int:

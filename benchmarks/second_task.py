@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +24,11 @@ from datasets.seq_cifar100 import SequentialCIFAR100
 from models import get_model
 from utils.cli.parse import parse_args
 from utils.conf import get_device, set_random_seed
+from utils.resume.signals import StopSignals
+from utils.run.directory import RunDirectory
 from utils.run.precision import optimise
+from utils.run.session import Session
+from utils.training import Trainer
 
 TASK_IMAGES, EPOCHS, BATCH = 5000, 50, 32
 STEPS = EPOCHS * -(-TASK_IMAGES // BATCH)  # of a task
@@ -49,17 +55,37 @@ def timed(function: Callable, *args: Any) -> float:
     return time.process_time() - start
 
 
+def build(level: int, width: int, model: str, *flags: str) -> tuple[Any, Any, Namespace]:
+    """What `main.initialize` builds, with random images."""
+    args = parse_args(["--model", model, "-O", str(level), "--num_filters", str(width), *FLAGS, *flags])
+    args.device = get_device(args.device)
+    set_random_seed(args.seed)
+    dataset: Any = RandomCIFAR100(args)
+    net = get_backbone(args)
+    optimise(net, args.device, level)
+    return get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset), dataset, args
+
+
+@contextmanager
+def trainer_in_second_task(model: Any, dataset: Any, args: Namespace, first_steps: int = 0) -> Iterator[Trainer]:
+    """The training loop at the start of the second task, after a few steps of the first."""
+    with RunDirectory(args) as run, StopSignals() as signals:
+        trainer = Trainer(Session(model, dataset, args, run, signals))
+        trainer.begin_task()
+        with trainer.guard:
+            for _ in zip(range(first_steps), trainer.steps(), strict=False):
+                pass
+        trainer.end_task()
+        trainer.position.end_task()
+        trainer.begin_task()
+        yield trainer
+
+
 class Side:
     """A model in its second task, after a few steps of the first."""
 
     def __init__(self, level: int, width: int, model: str, *flags: str, first_steps: int = 1):
-        args = parse_args(["--model", model, "-O", str(level), "--num_filters", str(width), *FLAGS, *flags])
-        args.device = get_device(args.device)
-        set_random_seed(args.seed)
-        self.dataset: Any = RandomCIFAR100(args)
-        net = get_backbone(args)
-        optimise(net, args.device, level)
-        self.model: Any = get_model(args, net, self.dataset.get_loss(), self.dataset.get_transform(), self.dataset)
+        self.model, self.dataset, _ = build(level, width, model, *flags)
         self.model.net.train()
         self.begin_task()
         for batch in self.batches(first_steps):

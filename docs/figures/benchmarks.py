@@ -68,7 +68,8 @@ DGC = ("sampled", "sampled plain", "released", "closed")
 
 def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
     rows: Rows = []
-    for level in (1, 0):
+    levels = [level for level in (1, 0) if f"O{level}" in figures]
+    for level in levels:
         found = figures[f"O{level}"]
         rows.append((f"`er`, -O {level}", f"{found['er']['step_ms']:.0f} ms/step", ""))
         for name in [name for name in DGC if name in found]:
@@ -88,7 +89,7 @@ def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
         rows.append((f"`{name}` keeps", f"{', '.join(shown)} bytes", ""))
     machine = figures["environment"]
     conditions = f"width 16, 1 torch thread, CPU time, {figures['rounds']} rounds, 95 % bootstrap intervals"
-    formats = f"-O 1 is {figures['O1']['memory_format']}, -O 0 {figures['O0']['memory_format']}"
+    formats = ", ".join(f"-O {level} is {figures[f'O{level}']['memory_format']}" for level in levels)
     return rows, f"{conditions}; {formats}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
 
 

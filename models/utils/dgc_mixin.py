@@ -322,7 +322,8 @@ class DgcMixin:
         gradients, additions = [], []
         for name, p in self._dgc_stepped(optimizer):
             if name in vector and p.requires_grad:
-                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
                 gradients.append(p.grad)
                 additions.append(padded(vector[name], p))
         if not gradients:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import get_total_norm
 
 from models.utils.continual_model import OPTIMIZERS
 from utils.buffer import Buffer
-from utils.resume.guard import NonFiniteError, NonFiniteGuard
+from utils.resume.guard import NonFiniteError, NonFiniteGuard, norm_on_host
 
 pytestmark = pytest.mark.numeric
 
@@ -138,3 +139,18 @@ def test_outside_its_block_the_guard_is_gone() -> None:
         pass
     learner.meta_observe(torch.full((1, 3), math.nan))
     assert torch.isnan(learner.net.weight).any()
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        [torch.randn(7, 5), torch.randn(7)],
+        [torch.randn(3, dtype=torch.float64), torch.randn(4)],
+        [torch.full((2,), 3e38)],  # the norm overflows, although each number is finite
+        [torch.tensor([1.0, math.nan]), torch.ones(2)],
+        [],
+    ],
+    ids=["floats", "mixed types", "overflow", "nan", "none"],
+)
+def test_the_norm_is_that_of_torch(gradients: list[torch.Tensor]) -> None:
+    assert norm_on_host(gradients) == pytest.approx(float(get_total_norm(gradients)), rel=0, abs=0, nan_ok=True)
