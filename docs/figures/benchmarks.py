@@ -20,6 +20,15 @@ HEAD = ["| benchmark | side | figure | ours is faster by |", "|---|---|---|---|"
 Rows = list[tuple[str, str, str]]
 
 
+def _one_thread(figures: dict[str, Any]) -> str:
+    return f"1 torch thread, CPU time, {figures['rounds']} rounds"
+
+
+def _machine(figures: dict[str, Any]) -> str:
+    machine = figures["environment"]
+    return f"{machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
+
+
 def pipeline(figures: dict[str, Any]) -> tuple[Rows, str]:
     medians = {side: statistics.median(values) for side, values in figures["images_per_second"].items()}
     names = {side: "ours" if side == "ours" else f"PIL, {side} workers" for side in medians}
@@ -58,9 +67,27 @@ def loop_vectors(figures: dict[str, Any]) -> tuple[Rows, str]:
         rows.append((f"bare steps, {kind}", f"{times['bare']:.0f} µs/step", ""))
         for name in ("er", "dgc_er"):
             rows.append((f"`{name}`, {kind}", f"{times[f'{name}_on_top']:.0f} µs/step on top", ""))
-    machine = figures["environment"]
-    conditions = f"1 torch thread, CPU time, {figures['steps']:,} steps of each side"
-    return rows, f"{conditions}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
+    return rows, f"1 torch thread, CPU time, {figures['steps']:,} steps of each side; {_machine(figures)}"
+
+
+def small_scale(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows = []
+    for name in ("er", "xder"):
+        side = figures[name]
+        low, high = side["ratio_interval"]
+        text = (
+            f"{side['ratio']:.2f} ({low:.2f}–{high:.2f}) × bare per step, undisturbed {side['undisturbed_ratio']:.2f}"
+        )
+        rows.append((f"`{name}`", f"{side['step_ms']:.0f} ms/step, bare {side['bare_ms']:.0f}; {text}", ""))
+    return rows, f"{_one_thread(figures)}, 95 % bootstrap intervals; {_machine(figures)}"
+
+
+def startup(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows: Rows = [
+        (name, f"{side['cpu_seconds']:.2f} s of CPU time, {side['wall_seconds']:.2f} s by the clock", "")
+        for name, side in figures["answers"].items()
+    ]
+    return rows, f"best of {figures['rounds']}; {_machine(figures)}"
 
 
 DGC = ("sampled", "sampled plain", "released", "closed")
@@ -87,10 +114,9 @@ def dgc_overhead(figures: dict[str, Any]) -> tuple[Rows, str]:
         parts = {"Γ'": kept["gamma"], "c_t": kept["c_t"], "running sum": kept["running_sum"], "θ̃": kept["snapshot"]}
         shown = [f"{part} {size:,}" for part, size in parts.items() if size]
         rows.append((f"`{name}` keeps", f"{', '.join(shown)} bytes", ""))
-    machine = figures["environment"]
-    conditions = f"width 16, 1 torch thread, CPU time, {figures['rounds']} rounds, 95 % bootstrap intervals"
     formats = ", ".join(f"-O {level} is {figures[f'O{level}']['memory_format']}" for level in levels)
-    return rows, f"{conditions}; {formats}; {machine['cpu']}, load {figures['load']:.1f}; torch {machine['torch']}"
+    conditions = f"width 16, {_one_thread(figures)}, 95 % bootstrap intervals; {formats}"
+    return rows, f"{conditions}; {_machine(figures)}"
 
 
 def methods(figures: dict[str, Any]) -> tuple[Rows, str]:
@@ -102,12 +128,8 @@ def methods(figures: dict[str, Any]) -> tuple[Rows, str]:
         bound = f", the paper's {side['bound']}" if side["bound"] else ""
         text = f"{side['step']:.2f} ({low:.2f}–{high:.2f}) × `er` per step{bound}; {side['all_in']:.2f} all in"
         rows.append((f"`{name}`", f"{text}; {side['stored_bytes']:,} bytes", ""))
-    machine = figures["environment"]
-    conditions = f"width {figures['width']}, 1 torch thread, CPU time, {figures['rounds']} rounds"
-    return rows, (
-        f"{conditions}, 95 % bootstrap intervals; {figures['memory_format']}; {machine['cpu']}, "
-        f"load {figures['load']:.1f}; torch {machine['torch']}"
-    )
+    conditions = f"width {figures['width']}, {_one_thread(figures)}, 95 % bootstrap intervals"
+    return rows, f"{conditions}; {figures['memory_format']}; {_machine(figures)}"
 
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
@@ -115,6 +137,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "strong_views": strong_views,
     "loop": loop,
     "loop_vectors": loop_vectors,
+    "small_scale": small_scale,
+    "startup": startup,
     "dgc_overhead": dgc_overhead,
     "methods": methods,
 }
