@@ -9,6 +9,8 @@ from collections import Counter
 # The networks of the tests are so small that a second thread only costs time; what the caller asks for is honoured.
 # Read when torch is loaded, here and in the processes that tests start: all then compute with as many threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Where there are several threads after all, those that wait must leave the core to the tests of other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch

@@ -62,6 +62,7 @@ def folder_of_images(root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_torchvision_embeds_a_folder_with_weights_from_a_file(tmp_path: Path) -> None:
     from torchvision.models import resnet18
 

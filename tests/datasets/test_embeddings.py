@@ -225,6 +225,7 @@ def test_a_feature_that_never_varies_is_only_centred(tmp_path: Path) -> None:
     assert not dataset.get_transform()(torch.from_numpy(made["test_x"]))[:, 3].any()
 
 
+@pytest.mark.slow
 def test_without_any_dataset_the_shipped_vectors_are_trained_on(tmp_path: Path) -> None:
     """In a process of its own, because the tests have another default."""
     command = [sys.executable, str(ROOT / "main.py"), "--model", "dgc_er", "--buffer_size", "100", "--seed", "0"]

@@ -247,6 +247,7 @@ REPLAY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(
     "flags",
@@ -352,6 +353,7 @@ def command_of(dataset: str, name: str) -> list[str]:
     return [*on(dataset), *flags, "--lr", "0.05", "--n_epochs", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("dataset", ["seq-patches", "grey-patches"])
 def test_our_methods_run_on_a_foreign_dataset(dataset: str, name: str, tmp_path: Path) -> None:

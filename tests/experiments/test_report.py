@@ -185,6 +185,7 @@ def test_names_of_several_lines_are_one_line_of_markdown(half_done: Expansion) -
     assert [row[0] for row in cells_of(text)[1:5]] == [f"two lines {row}" for row in half_done.grid.rows]
 
 
+@pytest.mark.slow
 def test_the_report_is_complete_and_says_nothing_about_the_machine(
     half_done: Expansion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -335,6 +336,7 @@ def test_names_are_moved_apart_and_no_further_than_needed() -> None:
     assert spread([90.0, 95.0, 99.0], 0, 100, gap=10) == [80.0, 90.0, 100.0]
 
 
+@pytest.mark.slow
 def test_tables_of_the_same_runs_share_their_figures(half_done: Expansion, tmp_path: Path) -> None:
     results = results_of(half_done)
     other = replace(results, expansion=replace(half_done, grid=replace(half_done.grid, name="other")))
@@ -364,6 +366,7 @@ def comments(path: Path) -> str:
     return " ".join(" ".join(re.findall(r"<!--(.*?)-->", path.read_text(), re.S)).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_captions_promise_errors_where_there_are_several_seeds(seeds: int) -> None:
     results = made_up_results(rows=4, buffers=2, seeds=seeds, tasks=2)

@@ -65,11 +65,13 @@ def test_numbers_stand_where_the_paper_has_them(
     assert (value.mean, value.error) == (mean, error)
 
 
+@pytest.mark.slow
 def test_all_cells_can_be_run(everything: dict[tuple[str, str], Expansion]) -> None:
     for (name, profile), expansion in everything.items():
         assert profile == "small" or expansion.unavailable == {}, name
 
 
+@pytest.mark.slow
 def test_fine_tuning_and_joint_training_frame_every_table(everything: dict[tuple[str, str], Expansion]) -> None:
     for (name, _), expansion in everything.items():
         rows = list(expansion.grid.rows)
@@ -81,6 +83,7 @@ def test_every_profile_has_its_number_of_seeds() -> None:
     assert {p: len(load_table("m", p).seeds) for p in profile_names()} == {"paper": 10, "small": 3, "smoke": 2}
 
 
+@pytest.mark.slow
 def test_tables_share_their_runs(everything: dict[tuple[str, str], Expansion]) -> None:
     for profile in PROFILES:
         runs = {n: {c.path for c in everything[n, profile].cells} for n in table_names()}
@@ -104,6 +107,7 @@ def test_tables_share_their_runs(everything: dict[tuple[str, str], Expansion]) -
     ],
 )
 @WITH_SMALL
+@pytest.mark.slow
 def test_the_small_scale_is_that_of_the_dataset_config(
     everything: dict[tuple[str, str], Expansion], table: str, command: str
 ) -> None:
@@ -125,6 +129,7 @@ def test_equal_memory_counts_two_vectors_of_parameters(profile: str, flags: list
     assert sizes == {"S-CIFAR100, 500": 500 + images, "S-CIFAR100, 2000": 2000 + images}
 
 
+@pytest.mark.slow
 @WITH_SMALL
 def test_the_small_scale_runs_what_images_are_at_hand_for(everything: dict[tuple[str, str], Expansion]) -> None:
     for name in table_names():
@@ -142,6 +147,7 @@ def test_columns_that_are_not_run_are_named_with_the_reason() -> None:
     assert line.startswith(named)
 
 
+@pytest.mark.slow
 def test_the_smoke_scale_is_small(everything: dict[tuple[str, str], Expansion]) -> None:
     cells = distinct_runs([c for n in table_names() for c in everything[n, "smoke"].cells])
     assert {cell.args.dataset for cell in cells} == {"seq-digits"} and {cell.args.n_epochs for cell in cells} == {1}

@@ -59,9 +59,13 @@ pytestmark = pytest.mark.numeric
 # -- every step against the equations ----------------------------------------------------------------------------------
 
 
+ON_EVERY_BASE = [0, 2, 6, 8]
+PAIRS = [*(("er", v) for v in VARIANTS), *((base, VARIANTS[i]) for base in BASES[1:] for i in ON_EVERY_BASE)]
+
+
 @pytest.mark.parametrize(
     ("base", "variant"),
-    [*(("er", variant) for variant in VARIANTS), *((base, VARIANTS[i]) for base in BASES[1:] for i in (0, 2, 6, 8))],
+    [pytest.param(*p, marks=[] if p in [("er", [e]) for e in ESTIMATORS] else pytest.mark.slow) for p in PAIRS],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_every_step_agrees_with_the_reference(base: str, variant: list[str], tmp_path: Path) -> None:
@@ -191,6 +195,7 @@ def test_the_rebuilt_batch_is_one_that_the_base_passed(name: str, level: str, tm
     assert any(torch.equal(rebuilt[0], p) and rebuilt[0].stride() == p.stride() for p in passed if len(p))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_calibration_takes_the_noise_of_replay_away(seed: str) -> None:
     """By (1−α)² one step from θ̃, which is what SVRG is for; on a network without BatchNorm, whose curvature is mild."""
@@ -207,6 +212,7 @@ def test_calibration_takes_the_noise_of_replay_away(seed: str) -> None:
 # -- whole runs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["sampled", "released"])
 @pytest.mark.parametrize("base", ["er", "derpp"])
 def test_task_free_runs_learn(base: str, estimator: str, tmp_path: Path) -> None:
@@ -229,6 +235,7 @@ def test_alpha_zero_is_the_base_method_bit_for_bit(base: str, estimator: str, tm
         assert (a / name).read_bytes() == (b / name).read_bytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("base", BASES)
 def test_calibration_changes_the_run(base: str, estimator: str, tmp_path: Path) -> None:
@@ -242,6 +249,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("base", BASES)
 def test_resume_in_the_middle_of_a_stage_is_exact(

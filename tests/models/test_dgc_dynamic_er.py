@@ -150,6 +150,7 @@ def test_every_step_agrees_with_the_reference(estimator: str, view: str | None, 
     assert found.corrected >= STEPS + 2  # a batch without any past image stays as it is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "view"), VIEWS[:3])
 def test_without_looking_at_labels(estimator: str, view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where the share w lies on the device, in single precision; where it is 0 nothing is added."""

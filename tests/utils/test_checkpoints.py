@@ -147,6 +147,7 @@ def test_a_view_does_not_bring_its_whole_storage_along(tmp_path: Path) -> None:
     assert torch.equal(loaded["column"], torch.eye(300)[:, 0])
 
 
+@pytest.mark.slow
 @FORK
 @pytest.mark.parametrize("damaged", [None, NEWEST, PREVIOUS, MANIFEST])
 @pytest.mark.parametrize("existing", [0, 1, 2])

@@ -77,6 +77,7 @@ def all_names() -> list[str]:
     return sorted((framework_parser().actions_by_dest().keys() | DERIVED.keys() | MAMMOTHS.keys()) - {"help"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", all_names())
 def test_no_name_keeps_a_plugin_from_running(name: str, tmp_path: Path) -> None:
     """A model's flag of any name that the framework uses, for flags or otherwise, with a value that it would refuse."""

@@ -113,6 +113,7 @@ def test_a_command_is_known_only_to_the_sources_it_was_given_to(monkeypatch: pyt
     assert command_sha256(ER) != before
 
 
+@pytest.mark.slow
 def test_what_needs_the_models_flags_is_answered_without_the_other_libraries(tmp_path: Path) -> None:
     """Each takes as long to import as torch, or nearly; the last line gets as far as the files that are missing."""
     cifar = "--model dgc_er --dataset seq-cifar100 --buffer_size 5"
@@ -288,6 +289,7 @@ def finished_config(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "{"])
 def test_curves_of_what_is_no_run_are_refused_in_one_line(content: str | None, tmp_path: Path) -> None:
     if content:

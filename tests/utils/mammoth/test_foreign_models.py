@@ -73,6 +73,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("name", PATTERNS)
 def test_it_runs_unmodified(name: str, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def third_task(tmp_path: Path, model: str, file: str, *flags: str) -> Any:
     return run(tmp_path / "second", "--n_epochs", "1", *flags, *more, model=model)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", METHODS)
 def test_the_same_run_goes_on_as_if_nothing_had_happened(model: str, tmp_path: Path, caplog: Any) -> None:
     flags = METHODS[model]

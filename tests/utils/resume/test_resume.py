@@ -221,12 +221,13 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_threads_it_was_begun_with(
     two_threads: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """So its bits are those of a run with two threads, though the process has one."""
-    flags = ["--buffer_size", "50", "--n_epochs", "3", "--stop_after", "2", "--batch_size", "100"]
-    flags += ["--backbone", "resnet18", "--num_filters", "4"]
+    flags = ["--buffer_size", "50", "--n_epochs", "2", "--stop_after", "2", "--batch_size", "100"]
+    flags += ["--backbone", "resnet8", "--num_filters", "4"]
     _, _, undisturbed = run(tmp_path / "straight", *flags)
     with monkeypatch.context() as patch:
         interrupt(patch, 5)

@@ -154,6 +154,7 @@ def doubled(base_path: Path, model: str, *flags: str) -> tuple[Any, Any, Any]:
     return built, dataset, args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, flags",
     [
@@ -246,6 +247,7 @@ def test_the_run_is_the_same_with_and_without(model: str, flags: list[str], tmp_
     assert_same(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method, flags", [(Er, []), (DgcEr, DGC["sampled"]), (DgcEr, DGC["closed"])], ids=str)
 def test_resume_is_exact_with_measurements(method: Any, flags: list[str], tmp_path: Path) -> None:
     assert_exact_resume(method, tmp_path, "--buffer_size", "40", *flags, "--dgc_diagnostics", "2")

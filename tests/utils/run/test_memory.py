@@ -66,6 +66,7 @@ for name in ("derpp", "dgc-derpp", "gcr"):  # no default is known
     METHOD_FLAGS[name] += ["--alpha", "0.1", "--beta", "0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", models.get_model_entries())
 def test_the_summary_does_not_depend_on_whether_the_run_was_interrupted(model: str, tmp_path: Path) -> None:
     """What is restored from a checkpoint has other storages: only the bytes shown by a tensor are the method's."""

@@ -98,6 +98,7 @@ TAMPERED: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", TAMPERED)
 def test_both_commands_say_the_same_of_a_changed_result_and_the_checkpoint_has_it(
     what: str, copy: Path, finished: Path
@@ -179,6 +180,7 @@ def resave(directory: Path, **changes: Any) -> None:
 POSITION = {"task": 1, "in_task": True, "epoch": 0, "in_epoch": True, "epoch_step": 1, "task_step": 1, "step": 11}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -26,6 +26,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_offline(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_offline_run_and_its_resumption(tmp_path: Path, offline: None) -> None:
     directory = tmp_path / "run"
     directory.mkdir()
