@@ -163,6 +163,12 @@ def _seconds(record: Record) -> float | None:
     return record["timing"] and record["timing"]["train_seconds"]
 
 
+def _megabytes(record: Record) -> float | None:
+    """What a method keeps beside its network: images, labels, logits, DGC's vectors."""
+    stored = record.get("stored_bytes")
+    return None if stored is None else stored / 1e6
+
+
 def _task_seconds(task: int, record: Record) -> float | None:
     by_task = record["timing"]["train_seconds_by_task"] if record["timing"] else []
     return by_task[task - 1] if len(by_task) >= task else None
@@ -173,5 +179,6 @@ METRICS: dict[str, Callable[[Record], float | None]] = {
     **{name: partial(_accuracy, "class_il", name) for name in ("FAIA", "FAA", "FF", "BWT", "FWT")},
     **{f"{name} Task-IL": partial(_accuracy, "task_il", name) for name in ("FAIA", "FAA", "FF", "BWT", "FWT")},
     "seconds": _seconds,
+    "MB": _megabytes,
     **{f"T{task}": partial(_task_seconds, task) for task in range(1, TIMED_TASKS + 1)},
 }

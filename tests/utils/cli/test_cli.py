@@ -21,6 +21,7 @@ from utils.cli.flags import framework_parser
 from utils.cli.known_command import command_sha256, finished_run
 from utils.cli.parse import parse_args, parser_of
 from utils.cli.parser import SYNONYMS
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, UserError
 from utils.run.identity import changed, config_hash, difference, relevant_config
 
@@ -342,6 +343,12 @@ def test_best_presets_are_the_published_ones() -> None:
     message = refusal("--dataset", "seq-cifar100", *best, base=["--model", "er", "--buffer_size", "300"])
     assert "300" in message and "500, 2000" in message
     assert "seq-mnist" in refusal("--dataset", "seq-mnist", *best)
+
+
+def test_yaml_files_may_merge_a_mapping_and_change_what_it_brings(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("a: &a {lr: 1, n_epochs: 2}\nb: {<<: *a, lr: 3}")
+    assert read_yaml(file)["b"] == {"lr": 3, "n_epochs": 2}
 
 
 @pytest.mark.parametrize(
