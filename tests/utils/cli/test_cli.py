@@ -514,8 +514,8 @@ def test_flags_are_frozen() -> None:
         --debug_mode
         --deterministic --device --dgc --dgc_diagnostics --drop_last --embeddings --enable_other_metrics --eval_epochs
         --fitting_mode --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
-        --list --loadcheck --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler --model
-        --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
+        --list --loadcheck --loss_diagnostics --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler
+        --model --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
         --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --body_lr_scale --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
