@@ -86,11 +86,12 @@ def evaluate(model: Any, dataset: Any, last: bool = False, return_loss: bool = F
     loaders = dataset.test_loaders[first:]
     ranges = [dataset.eval_offsets(k) for k in range(first, len(dataset.test_loaders))]
     result = evaluate_loaders(model, loaders, ranges, first_task=first)
-    return (result.class_il, result.task_il, *([_mean_loss(model, loaders, first)] if return_loss else []))
+    return (result.class_il, result.task_il, *([mean_loss(model, loaders, first)] if return_loss else []))
 
 
 @torch.no_grad()
-def _mean_loss(model: Any, loaders: Sequence[Any], first_task: int) -> float:
+def mean_loss(model: Any, loaders: Sequence[Any], first_task: int) -> float:
+    """Over all images of the loaders, one per task, counted from `first_task`."""
     total, count = 0.0, 0
     with network_mode(model.net, training=False):
         for task, loader in enumerate(loaders, first_task):

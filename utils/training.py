@@ -164,10 +164,14 @@ class Trainer:
     def _diagnose(self) -> None:
         """Before a step and after the checkpoint that may have been taken there: a resumed run measures again."""
         session, position = self.session, self.position
+        measured = {}
         if session.diagnostics.due(position.task, position.task_step):
-            values = session.diagnostics.measure(position.task, position.step)
-            session.metrics.event("diagnostics", **values)
-            session.wandb.log_values("diagnostics", values, position.step)
+            measured["diagnostics"] = session.diagnostics.measure(position.task, position.step)
+        if session.whole_loss.due(position.task_step):
+            measured["whole_loss"] = session.whole_loss.measure(position.task)
+        for name, values in measured.items():
+            session.metrics.event(name, **values)
+            session.wandb.log_values(name, values, position.step)
 
     def _step(self, batch: tuple[Any, ...]) -> None:
         # Fields that a method has attached to the training set are passed by their names.

@@ -32,6 +32,7 @@ MEASUREMENTS = 120
 DIGITS = 4  # significant ones: a curve shows fewer
 DIAGNOSTICS = ("batch", "buffer", "calibrated")
 MEASURED = [f"{estimate}_{kind}" for kind in ("error", "cosine") for estimate in DIAGNOSTICS] + ["alpha_star"]
+MEASUREMENTS_OF = {"diagnostics": MEASURED, "whole_loss": ["seen", "past", "current"]}  # by event of the log
 
 
 def read_summary(path: Path) -> Record | None:
@@ -88,25 +89,23 @@ def _results(found: Finished) -> Record:
 
 
 def read_curves(log: Path) -> dict[str, Any]:
-    """`task_steps`: the steps of each task. `loss`: of each task the means over equal parts of it. `diagnostics`: each
-    value by measurement, with `at`, the run's step. What the log does not have is left out.
+    """`task_steps`: the steps of each task. `loss`: of each task the means over equal parts of it. `diagnostics` and
+    `whole_loss`: each value by measurement, with `at`, the run's step. What the log does not have is left out.
     """
     losses: dict[int, list[float | None]] = {}
-    measured: list[dict[str, Any]] = []
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in MEASUREMENTS_OF}
     for event in _events(log):
         if event.get("event") == "train" and "loss" in event:
             losses.setdefault(event["task"], []).extend(event["loss"])
-        elif event.get("event") == "diagnostics":
+        elif event.get("event") in measured:
             before = sum(len(values) for task, values in losses.items() if task < event["task"])
-            measured.append(event | {"at": before + event["step"]})
+            measured[event["event"]].append(event | {"at": before + event["step"]})
     curves: dict[str, Any] = {}
     if losses:
         parts = max(1, LOSS_POINTS // len(losses))
         curves["task_steps"] = [len(values) for values in losses.values()]
         curves["loss"] = [_thinned(values, parts) for values in losses.values()]
-    if measured:
-        curves["diagnostics"] = _measurements(measured)
-    return curves
+    return curves | {name: _measurements(events, MEASUREMENTS_OF[name]) for name, events in measured.items() if events}
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
@@ -130,10 +129,10 @@ def _thinned(values: list[float | None], parts: int) -> list[float | None]:
     return [_short(math.fsum(piece) / len(piece)) if piece else None for piece in pieces]
 
 
-def _measurements(events: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _measurements(events: list[dict[str, Any]], names: list[str]) -> dict[str, list[Any]]:
     kept = events[:: -(-len(events) // MEASUREMENTS)]
     found: dict[str, list[Any]] = {name: [event[name] for event in kept] for name in ("at", "task")}
-    for name in MEASURED:
+    for name in names:
         values = [event.get(name) for event in kept]
         if any(value is not None for value in values):
             found[name] = [None if value is None else _short(value) for value in values]
@@ -163,6 +162,12 @@ def _seconds(record: Record) -> float | None:
     return record["timing"] and record["timing"]["train_seconds"]
 
 
+def _megabytes(record: Record) -> float | None:
+    """What a method keeps beside its network: images, labels, logits, DGC's vectors."""
+    stored = record.get("stored_bytes")
+    return None if stored is None else stored / 1e6
+
+
 def _task_seconds(task: int, record: Record) -> float | None:
     by_task = record["timing"]["train_seconds_by_task"] if record["timing"] else []
     return by_task[task - 1] if len(by_task) >= task else None
@@ -173,5 +178,6 @@ METRICS: dict[str, Callable[[Record], float | None]] = {
     **{name: partial(_accuracy, "class_il", name) for name in ("FAIA", "FAA", "FF", "BWT", "FWT")},
     **{f"{name} Task-IL": partial(_accuracy, "task_il", name) for name in ("FAIA", "FAA", "FF", "BWT", "FWT")},
     "seconds": _seconds,
+    "MB": _megabytes,
     **{f"T{task}": partial(_task_seconds, task) for task in range(1, TIMED_TASKS + 1)},
 }

@@ -1,4 +1,4 @@
-"""Mean and spread over seeds, and differences between two methods over the seeds that both have.
+"""Mean and spread over seeds, differences between two methods over the seeds that both have, and rank correlation.
 
 What one or no run cannot tell is None, and shown as –.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,16 @@ class Difference:
     low: float | None
     high: float | None
     p: float | None
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Spearman's ρ over n pairs, and a confidence interval; None where there are too few."""
+
+    n: int
+    rho: float | None
+    low: float | None
+    high: float | None
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -64,3 +74,25 @@ def _p_value(summary: Summary, degrees: int) -> float | None:
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t distribution."""
     return float(stdtrit(degrees, probability))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """1 for the highest; equal values share the mean of their ranks."""
+    above = [sum(other > value for other in values) for value in values]
+    return [1 + n + (values.count(value) - 1) / 2 for n, value in zip(above, values, strict=True)]
+
+
+def spearman(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Correlation:
+    """The correlation of ranks. Its interval is that of Fisher's z with the variance (1 + ρ²/2) / (n − 3) that Bonett
+    and Wright (2000) give for ranks. Undefined if all values of one side are equal.
+    """
+    n = len(a)
+    x, y = ([rank - (n + 1) / 2 for rank in ranks(list(values))] for values in (a, b))
+    scale = math.sqrt(math.fsum(v * v for v in x) * math.fsum(v * v for v in y))
+    if scale == 0:
+        return Correlation(n, None, None, None)
+    rho = math.fsum(v * w for v, w in zip(x, y, strict=True)) / scale
+    if n <= 3 or abs(rho) >= 1:
+        return Correlation(n, rho, None, None)
+    half_width = float(ndtri((1 + confidence) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    return Correlation(n, rho, math.tanh(math.atanh(rho) - half_width), math.tanh(math.atanh(rho) + half_width))

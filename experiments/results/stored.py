@@ -10,7 +10,7 @@ from typing import Any
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
 from experiments.results.collection import Results
-from experiments.results.records import MEASURED, METRICS, Record
+from experiments.results.records import MEASUREMENTS_OF, METRICS, Record
 from experiments.tables import paper_value
 from utils.errors import UsageError
 from utils.run.read_results import ENVIRONMENT, SUMMARY, TIMING
@@ -41,7 +41,10 @@ RUN = SUMMARY | {
     "accuracy": [NUMBERS],
     "task_steps?": [int],
     "loss?": [NUMBERS],
-    "diagnostics?": {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in MEASURED}},
+    **{
+        f"{event}?": {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in names}}
+        for event, names in MEASUREMENTS_OF.items()
+    },
 }
 RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RUN]}
 

@@ -26,7 +26,7 @@ from utils.training import Trainer
 FIRST_TASK_STEPS = 3
 LEAST_STEPS, LEAST_SECONDS = 3, 0.3
 # Not counted: what is measured or evaluated beside training. wandb must not hear of a run that is none.
-LEFT_OUT = {"dgc_diagnostics": 0, "eval_epochs": None, "nowand": 1}
+LEFT_OUT = {"dgc_diagnostics": 0, "loss_diagnostics": None, "eval_epochs": None, "nowand": 1}
 
 
 def measure(argv: list[str]) -> dict[str, float]:

@@ -91,14 +91,14 @@ def test_only_a_part_of_the_images_has_labels(flag: str, flags: list[str]) -> No
                 assert labels_of(part).count(label) == round(0.25 * labels_of(whole).count(label))
 
 
-@pytest.mark.parametrize("flag", ["--dgc", "--dgc_diagnostics"])
-def test_gradients_of_all_images_need_all_labels(flag: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--dgc", "--dgc_diagnostics", "--loss_diagnostics"])
+def test_what_is_measured_on_all_images_needs_all_labels(flag: str, tmp_path: Path) -> None:
     plugin = tmp_path / "half.py"
     own = "class Half(Er):\n    NAME, COMPATIBILITY = 'half', ['class-il', 'cssl']\n"
     plugin.write_text(f"from models.er import Er\n{own}")
     half = ["--model", "half", "--plugin", str(plugin), "--buffer_size", "50", "--lr", "0.1", flag, "1"]
     parse_args(half)
-    with pytest.raises(UsageError, match=rf"^{flag} 1 needs the gradient of all training images, and --label_perc"):
+    with pytest.raises(UsageError, match=rf"^{flag} 1 needs the labels of all training images, and --label_perc"):
         parse_args([*half, "--label_perc", "0.5"])
 
 

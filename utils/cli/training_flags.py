@@ -114,6 +114,13 @@ def fitting(add: Add) -> None:
         "of all past data; 0: never. It costs a pass over that data each time, and leaves the training as it is",
     )
     add(
+        RESULT,
+        "--loss_diagnostics",
+        type=number(int, 0),
+        help="before every so many steps of a task, measure the loss over all training images of the tasks so far; it "
+        "costs a forward pass over them each time, and leaves the training as it is",
+    )
+    add(
         RANGE, "--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped"
     )
     add(

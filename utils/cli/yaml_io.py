@@ -9,12 +9,15 @@ import yaml
 
 from utils.errors import UsageError
 
+MERGE = "tag:yaml.org,2002:merge"
+
 
 class _Loader(yaml.SafeLoader):
     """YAML without code, and without keys given twice, of which the last would win silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        own = [key for key, _ in node.value if key.tag != MERGE]  # what `<<: *other` brings may be given anew
+        keys = [self.construct_object(key, deep=True) for key in own]  # type: ignore[no-untyped-call]
         twice = [key for key in keys if keys.count(key) > 1]
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]!r} is given twice", node.start_mark)

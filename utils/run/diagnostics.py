@@ -33,22 +33,29 @@ from utils.random_streams import RandomStreams
 Batch = tuple[Tensor, Tensor]
 
 
-class Diagnostics:
-    """Measures every `every` steps; 0 is off."""
+class TrainingSets:
+    """What measures along a run: how often, and the training sets of the tasks begun, which no method may see."""
 
-    def __init__(self, model: Any, dataset: Any, every: int):
-        if every and not (hasattr(model, "buffer") and hasattr(model.args, "minibatch_size")):
-            raise UsageError(
-                f"--dgc_diagnostics {every} needs a replay buffer, which {model.NAME} has not; leave it out"
-            )
-        self.model, self.every = model, every
-        self.view: Any = getattr(model, "dgc_view", None) or PlainView(model)
-        self._tasks: list[Batch] = []  # training sets by task, on the host
+    def __init__(self, model: Any, every: int | None):
+        self.model, self.every = model, every or 0
+        self.tasks: list[Batch] = []  # on the host
 
     def keep(self, images: Any) -> None:
         """To be told of each task's training set, in order, before the method can change it."""
         if self.every:
-            self._tasks.append((images.batch(slice(None)).cpu(), images.targets.cpu()))
+            self.tasks.append((images.batch(slice(None)).cpu(), images.targets.cpu()))
+
+
+class Diagnostics(TrainingSets):
+    """Measures every `every` steps; 0 is off."""
+
+    def __init__(self, model: Any, every: int):
+        if every and not (hasattr(model, "buffer") and hasattr(model.args, "minibatch_size")):
+            raise UsageError(
+                f"--dgc_diagnostics {every} needs a replay buffer, which {model.NAME} has not; leave it out"
+            )
+        super().__init__(model, every)
+        self.view: Any = getattr(model, "dgc_view", None) or PlainView(model)
 
     def due(self, task: int, task_step: int) -> bool:
         """Before a step, both counted from 0: at the first of a task θ is where the last one left it."""
@@ -60,7 +67,7 @@ class Diagnostics:
         rows = torch.randperm(len(buffer), generator=draws)
         seed = int(torch.randint(2**32, (), generator=draws))
         with self.model.dgc_aside(seed) if hasattr(self.model, "dgc_aside") else nullcontext():
-            past = [torch.cat(parts) for parts in zip(*self._tasks[:task], strict=True)]
+            past = [torch.cat(parts) for parts in zip(*self.tasks[:task], strict=True)]
             true = self._gradient(self.view.past(*past))
             batch = self._gradient(self.view.past(*self._stored(rows[: self.model.args.minibatch_size])))
             whole = self._gradient(self.view.past(*self._stored(torch.arange(len(rows)))))

@@ -25,6 +25,7 @@ from utils.run.position import Position
 from utils.run.read_results import DamagedRun, read_environment
 from utils.run.timing import Timing
 from utils.run.wandb_logger import WandbLogger
+from utils.run.whole_loss import WholeLoss
 from utils.run.write_results import write_json, write_summary
 from utils.schedulers import task_steps
 from utils.status import say
@@ -53,7 +54,8 @@ class Session:
         self.guard.where = self.position.step_under_way
         self.accuracies = Accuracies(dataset.n_eval_tasks, dataset.N_CLASSES)
         self.timing = Timing()
-        self.diagnostics = Diagnostics(model, dataset, args.dgc_diagnostics)
+        self.diagnostics = Diagnostics(model, args.dgc_diagnostics)
+        self.whole_loss = WholeLoss(model, args.loss_diagnostics)
         group = args.wandb_group or args.dataset
         self.wandb = WandbLogger(args, directory.hash, directory.config, group, args.wandb_tags, directory.path)
         self.metrics = MetricsLog(directory.path / "metrics.jsonl", self.wandb.log_window)
@@ -76,7 +78,8 @@ class Session:
         self.dataset.get_data_loaders()
         self.method.know(self.dataset.train_loader)
         self.loader = self.dataset.resumable_loader()
-        self.diagnostics.keep(self.loader.dataset)
+        for measuring in (self.diagnostics, self.whole_loss):
+            measuring.keep(self.loader.dataset)
 
     def data_so_far(self) -> list[Any]:
         """The loaders of all tasks begun, to be held until the model is restored, which may have held them."""

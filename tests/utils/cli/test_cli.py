@@ -21,6 +21,7 @@ from utils.cli.flags import framework_parser
 from utils.cli.known_command import command_sha256, finished_run
 from utils.cli.parse import parse_args, parser_of
 from utils.cli.parser import SYNONYMS
+from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, UserError
 from utils.run.identity import changed, config_hash, difference, relevant_config
 
@@ -346,6 +347,12 @@ def test_best_presets_are_the_published_ones() -> None:
     assert "seq-mnist" in refusal("--dataset", "seq-mnist", *best)
 
 
+def test_yaml_files_may_merge_a_mapping_and_change_what_it_brings(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("a: &a {lr: 1, n_epochs: 2}\nb: {<<: *a, lr: 3}")
+    assert read_yaml(file)["b"] == {"lr": 3, "n_epochs": 2}
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -509,8 +516,8 @@ def test_flags_are_frozen() -> None:
         --debug_mode
         --deterministic --device --dgc --dgc_diagnostics --drop_last --embeddings --enable_other_metrics --eval_epochs
         --fitting_mode --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
-        --list --loadcheck --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler --model
-        --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
+        --list --loadcheck --loss_diagnostics --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler
+        --model --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
         --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --body_lr_scale --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free

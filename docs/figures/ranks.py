@@ -1,0 +1,73 @@
+"""How far our methods stand in the paper's order: Spearman's rank correlation of a metric's columns, theirs and ours.
+
+python -m docs.figures.ranks docs/results/small/main/results.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.report.tables import table
+from experiments.results.collection import Results
+from experiments.results.statistics import Correlation, ranks, spearman
+from experiments.results.stored import read_stored
+
+METRIC = "FAIA"
+TOLERATED = 3  # ranks; a method that is farther from its place is to be looked into
+
+
+@dataclass(frozen=True)
+class Order:
+    """The methods of a column that both have, with (paper's rank, ours), and the correlation of the two."""
+
+    places: dict[str, tuple[float, float]]
+    correlation: Correlation
+
+    def out_of_place(self) -> list[str]:
+        return [method for method, (theirs, ours) in self.places.items() if abs(theirs - ours) > TOLERATED]
+
+
+def order(found: Results, column: str) -> Order:
+    """A number of the paper counts once, though two of our rows may stand beside it: for the row of the same name."""
+    paper: dict[str, float] = {}
+    printed: set[str] = set()
+    for row, by_column in found.grid.paper.get(METRIC, {}).items():
+        value = by_column.get(column)
+        if value is not None and value.text not in printed and found.by_seed(row, column, METRIC):
+            paper[row] = value.mean
+            printed.add(value.text)
+    theirs = list(paper.values())
+    ours = [found.summary(row, column, METRIC).mean or 0.0 for row in paper]
+    places = dict(zip(paper, zip(ranks(theirs), ranks(ours), strict=True), strict=True))
+    return Order(places, spearman(theirs, ours))
+
+
+def describe(found: Results, column: str) -> str:
+    """The correlation in a sentence, and the methods that are out of place; empty if there are too few."""
+    found_order = order(found, column)
+    correlation = found_order.correlation
+    if correlation.rho is None:
+        return ""
+    interval = "" if correlation.low is None else f", 95 % interval [{correlation.low:.2f}, {correlation.high:.2f}]"
+    rho = f"Spearman's ρ = {correlation.rho:.2f}{interval}"
+    lines = [f"**{column}**: {rho}, over the {correlation.n} methods that both have."]
+    far = found_order.out_of_place()
+    if not far:
+        return f"{lines[0]} No method is more than {TOLERATED} ranks from its place."
+    rows = [[method, *(f"{rank:g}" for rank in found_order.places[method])] for method in far]
+    lines += [f"More than {TOLERATED} ranks from their place:", table([["", "the paper's rank", "ours"], *rows])]
+    return "\n\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="a results.json that has the table faia")
+    for found in read_stored(parser.parse_args().results):
+        for column in found.grid.columns if METRIC in found.grid.paper else []:
+            print(describe(found, column))
+
+
+if __name__ == "__main__":
+    main()

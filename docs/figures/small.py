@@ -1,0 +1,195 @@
+"""The figures and tables of docs/results/small, from the results.json files in its folders.
+
+    python -m docs.figures.small
+
+draws a picture of each ladder, of the loss along the way and of the rates of the body, and writes the tables into the
+page. What has no results is left out, and a cell without any run is `not run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docs.figures import ladder, ranks
+from docs.figures.marks import fill
+from experiments.report.styles import BLUE, GREY, VERMILION, name_lines, pyplot, styles
+from experiments.report.tables import number_rows, pair_rows, table
+from experiments.results.collection import MISSING, Results
+from experiments.results.statistics import Difference
+from experiments.results.stored import read_stored
+
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
+START, END = "<!-- results: python -m docs.figures.small -->", "<!-- end of results -->"
+NOTHING = "Nothing has been run yet."
+LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
+MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
+OTHERS = {
+    "alpha": "α",
+    "m": "m",
+    "tasks": "5 and 20 tasks",
+    "taskfree": "Task-free",
+    "estimators": "Estimators",
+    "policy": "When the buffer is filled, and how replay is weighed",
+    "equal_memory": "Equal memory",
+}
+BODY = {"ER, batch weights": GREY, "ER, task weights": VERMILION, "DGC-ER, task weights": BLUE}
+Tables = dict[str, Results]
+
+
+def stored(folder: Path) -> Tables:
+    """All tables below a folder, by name."""
+    tables: Tables = {}
+    for file in sorted(folder.glob("*/results.json")):
+        for found in read_stored(file):
+            if found.grid.name in tables:
+                raise SystemExit(f"the table {found.grid.name} is in {file}, and in another folder beside it; keep one")
+            tables[found.grid.name] = found
+    return tables
+
+
+# -- text ----------------------------------------------------------------------------------------------------------
+
+
+def page(tables: Tables) -> str:
+    """Everything between the marks."""
+    parts = [
+        *(_ladder(tables[name], title) for name, title in LADDERS.items() if name in tables),
+        *(_numbers(tables[name], title) for name, title in MAIN.items() if name in tables),
+        *([_order(tables["faia"])] if "faia" in tables else []),
+        *(_numbers(tables[name], title) for name, title in OTHERS.items() if name in tables),
+        *([_loss()] if _has_loss(tables) else []),
+        *([_body(tables["body_rate"])] if "body_rate" in tables else []),
+    ]
+    return "\n\n".join(part for part in parts if part) or NOTHING
+
+
+def _ladder(found: Results, title: str) -> str:
+    parts = [f"## {title}", f"![The change that each rung makes]({found.grid.name}.png)"]
+    for column in found.grid.columns:
+        parts += [f"{column} images:"] if column else []
+        parts += [table(ladder_rows(found, column))]
+    parts += [
+        "Means over the seeds, and the paired difference to the row in the second column with its 95 % interval;\n"
+        "minutes of training, and what is stored beside the network in millions of bytes."
+    ]
+    return "\n\n".join(parts)
+
+
+def ladder_rows(found: Results, column: str) -> list[list[str]]:
+    """A table with its head: a line for each rung."""
+    shown = ("FAIA", "FAA", "FF")
+    lines = [["rung", "against", *(name for m in shown for name in (m, "change")), "minutes", "MB", "seeds"]]
+    for row, spec in found.grid.rows.items():
+        own = {metric: found.summary(row, column, metric) for metric in (*shown, "seconds", "MB")}
+        if own["FAIA"].mean is None:
+            lines.append([row, spec.against or "", ladder.NOT_RUN, *[""] * (len(lines[0]) - 3)])
+            continue
+        cells = [row, spec.against or ""]
+        for metric in shown:
+            cells += [f"{own[metric].mean:.1f}", _change(found.difference(row, column, metric))]
+        seconds, megabytes = own["seconds"].mean, own["MB"].mean
+        cells += ["" if seconds is None else f"{seconds / 60:.1f}", "" if megabytes is None else f"{megabytes:.2f}"]
+        lines.append([*cells, str(own["FAIA"].n)])
+    return lines
+
+
+def _change(difference: Difference | None) -> str:
+    if difference is None or difference.summary.mean is None:
+        return ""
+    mean = f"{difference.summary.mean:+.1f}"
+    return mean if difference.low is None else f"{mean} [{difference.low:+.1f}, {difference.high:+.1f}]"
+
+
+def _numbers(found: Results, title: str, *before: str, metrics: Sequence[str] = ()) -> str:
+    """The numbers of a table beside the paper's, and the differences of its pairs."""
+    parts = [f"## {title}", *before]
+    for metric in metrics or found.grid.metrics:
+        parts.append(table(_not_run(number_rows(found, metric))))
+        if pairs := pair_rows(found, metric):
+            parts.append(table(pairs))
+    return "\n\n".join(parts)
+
+
+def _not_run(rows: list[list[str]]) -> list[list[str]]:
+    return [[ladder.NOT_RUN if cell == MISSING else cell for cell in row] for row in rows]
+
+
+def _order(found: Results) -> str:
+    described = [text for column in found.grid.columns if (text := ranks.describe(found, column))]
+    return "\n\n".join(["## In the paper's order?", *described]) if described else ""
+
+
+def _loss() -> str:
+    return "\n\n".join(["## The loss over all training images so far", "![Loss over all images so far](loss.png)"])
+
+
+def _body(found: Results) -> str:
+    picture = "![FAA against the rate of the body](body_rate.png)"
+    return _numbers(found, "From frozen to free features", picture, "FAA in %:", metrics=["FAA"])
+
+
+# -- figures -------------------------------------------------------------------------------------------------------
+
+
+def draw(tables: Tables, folder: Path) -> None:
+    for name in LADDERS.keys() & tables.keys():
+        ladder.draw(tables[name], folder / f"{name}.png")
+    if _has_loss(tables):
+        draw_loss(tables["loss"], folder / "loss.png")
+    if "body_rate" in tables:
+        draw_body(tables["body_rate"], folder / "body_rate.png")
+
+
+def _has_loss(tables: Tables) -> bool:
+    """`report` stores the curves, `table` does not."""
+    return "loss" in tables and any("whole_loss" in record for record in tables["loss"].records.values())
+
+
+def draw_loss(found: Results, output: Path) -> None:
+    """The loss over all tasks so far: mean over seeds, for the methods of interest with the range of these."""
+    plt, looks = pyplot(), styles([found])
+    figure, axes = plt.subplots(figsize=(7, 3.4), constrained_layout=True)
+    for row in found.grid.rows:
+        measured = [r["whole_loss"] for (name, _, _), r in found.records.items() if name == row and "whole_loss" in r]
+        if not measured or len(set(measured[0]["task"])) < 2:  # joint training has a single task
+            continue
+        values = np.array([run["seen"] for run in measured], dtype=float)
+        look: dict[str, Any] = {"color": looks[row].light, "linewidth": looks[row].width}
+        axes.plot(measured[0]["at"], values.mean(0), label=row, dashes=looks[row].dash or (), **look)
+        if looks[row].of_interest:
+            low, high = values.min(0), values.max(0)
+            axes.fill_between(measured[0]["at"], low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.set(xlabel="training step", ylabel="loss over all training images so far", ylim=(0, None))
+    name_lines(figure)
+    figure.savefig(output)
+
+
+def draw_body(found: Results, output: Path) -> None:
+    """FAA against ρ, with standard errors."""
+    plt, columns = pyplot(), list(found.grid.columns)
+    figure, axes = plt.subplots(figsize=(5.5, 3.2), constrained_layout=True)
+    for row, colour in BODY.items():
+        run = [c for c in columns if found.by_seed(row, c, "FAA")]
+        own = [found.summary(row, column, "FAA") for column in run]
+        means, errors = np.array([(s.mean or 0.0, s.se or 0.0) for s in own]).reshape(-1, 2).T
+        places = [columns.index(column) for column in run]
+        axes.vlines(places, means - errors, means + errors, color=colour[0], linewidth=1)
+        axes.plot(places, means, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set(xlabel="rate of the body over that of the classifier, from the second task on", ylabel="FAA (%)")
+    name_lines(figure)
+    figure.savefig(output)
+
+
+def main() -> None:
+    tables = stored(FOLDER)
+    draw(tables, FOLDER)
+    fill(FOLDER / "README.md", START, END, page(tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""docs/results/small: the ladder, the order of methods and the page, from made-up results; the committed page."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import ROOT
+from report_helpers import made_up_record
+
+from docs.figures import ladder, ranks, small
+from experiments.cells import Expansion
+from experiments.grid import Grid, PaperValue, Row
+from experiments.results.collection import Results
+from experiments.results.statistics import paired_difference
+
+LEVELS = {"base": (40.0, 41.0, 42.0), "better": (42.0, 43.1, 43.9), "worse": (38.0, 39.1, 39.9), "alone": (44.0,)}
+
+
+def results(
+    name: str,
+    levels: Mapping[str, Iterable[float]],
+    columns: Iterable[str] = ("500", "2000"),
+    against: str | None = "base",
+    paper: Mapping[str, float] | None = None,
+    **extra: Any,
+) -> Results:
+    """Rows with a FAIA for each seed in the first column; in the others nothing was run."""
+    columns = list(columns)
+    rows = {row: Row({}, {}, None if row == "base" else against) for row in [*levels, "absent"]}
+    printed = {row: {columns[0]: PaperValue(f"{mean:.2f}", mean, None)} for row, mean in (paper or {}).items()}
+    grid = Grid(name, name, {}, {column: {} for column in columns}, rows, (0, 1, 2), ["FAIA"], paper={"FAIA": printed})
+    records = {}
+    for row, values in levels.items():
+        for seed, value in enumerate(values):
+            record = made_up_record(seed, 2, value, random.Random(0)) | extra
+            metrics = {"FAIA": value, "FAA": value - 10, "FF": 100 - 2 * value, "BWT": None, "FWT": None}
+            records[row, columns[0], seed] = record | {"class_il": metrics}
+    return Results(Expansion(grid, [], {}), records)
+
+
+def test_a_verdict_needs_an_interval_that_leaves_nothing_open() -> None:
+    base = dict(enumerate(LEVELS["base"]))
+    better, worse, alone = (dict(enumerate(LEVELS[name])) for name in ("better", "worse", "alone"))
+    assert ladder.verdict(paired_difference(better, base), 1) == "better"
+    assert ladder.verdict(paired_difference(better, base), -1) == "worse"  # of forgetting
+    assert ladder.verdict(paired_difference(worse, base), 1) == "worse"
+    assert ladder.verdict(paired_difference({0: 41.0, 1: 40.0}, base), 1) == "open"
+    assert ladder.verdict(paired_difference(alone, base), 1) == "one seed"
+    assert ladder.verdict(paired_difference({}, base), 1) == "not run"
+
+
+def test_a_rung_shows_its_change_with_interval_minutes_and_bytes() -> None:
+    head, base, better, _, alone, absent = small.ladder_rows(results("ladder", LEVELS), "500")
+    assert head[:4] == ["rung", "against", "FAIA", "change"] and head[-3:] == ["minutes", "MB", "seeds"]
+    assert base[:4] == ["base", "", "41.0", ""] and base[-2:] == ["1.54", "3"]
+    # 2, 2.1, 1.9: mean 2, sd 0.1, half width 4.303 · 0.1 / √3 = 0.25; of FF twice that, negative.
+    assert better[:4] == ["better", "base", "43.0", "+2.0 [+1.8, +2.2]"] and better[7] == "-4.0 [-4.5, -3.5]"
+    assert alone[3] == "+4.0" and alone[-1] == "1"  # one seed has no interval
+    assert absent[:3] == ["absent", "base", "not run"] and set(absent[3:]) == {""}
+
+
+def test_the_order_of_methods_counts_a_number_of_the_paper_once() -> None:
+    ours = {"A": [50.0], "B": [40.0], "C": [30.0], "D": [20.0], "E": [10.0], "E, again": [60.0]}
+    paper = {"A": 10.5, "B": 49.0, "C": 39.0, "D": 29.0, "E": 19.0, "E, again": 19.0, "absent": 1.0}
+    found = ranks.order(results("faia", ours, paper=paper), "500")
+    assert found.places == {"A": (5, 1), "B": (1, 2), "C": (2, 3), "D": (3, 4), "E": (4, 5)}
+    assert found.correlation.n == 5 and found.correlation.rho == pytest.approx(0.0)  # 1 − 6·(16 + 4) / (5·24)
+    assert found.out_of_place() == ["A"]
+    text = ranks.describe(results("faia", ours, paper=paper), "500")
+    assert "ρ = 0.00, 95 % interval [-0.88, 0.88], over the 5 methods" in text and "| A   | 5" in text
+    assert ranks.describe(results("faia", ours, paper=paper), "2000") == ""  # nothing was run
+
+
+def test_the_page_has_what_was_run_and_nothing_else() -> None:
+    assert small.page({}) == small.NOTHING
+    tables = {"ladder": results("ladder", LEVELS), "faia": results("faia", LEVELS, paper={"base": 50.0})}
+    page = small.page(tables)
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        f"## {small.LADDERS['ladder']}",
+        f"## {small.MAIN['faia']}",
+    ]
+    assert "missing" not in page and "not run" in page and "loss.png" not in page
+    assert small.page({"loss": results("loss", LEVELS)}) == small.NOTHING  # a table has no curves
+
+
+def test_a_table_in_two_folders_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "results.json").touch()
+    monkeypatch.setattr(small, "read_stored", lambda file: [results("ladder", LEVELS)])
+    with pytest.raises(SystemExit, match=r"the table ladder is in .*results.json, and in another folder"):
+        small.stored(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from PIL import Image
+
+    curve = {"at": [0, 2, 3, 5], "task": [1, 1, 2, 2], "seen": [2.0, 1.0, 3.0, 2.0], "current": [2.0, 1.0, 4.0, 2.0]}
+    body = {row: (30.0, 31.0) for row in small.BODY}
+    tables = {
+        "ladder": results("ladder", LEVELS),
+        "loss": results("loss", LEVELS, whole_loss=curve),
+        "body_rate": results("body_rate", body, columns=["ρ = 0", "ρ = 1"], against=None),
+    }
+    small.draw(tables, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"ladder.png", "loss.png", "body_rate.png"}
+    assert all(Image.open(path).size[0] > 600 for path in tmp_path.iterdir())
+    assert "](loss.png)" in small.page(tables) and "](body_rate.png)" in small.page(tables)
+
+
+def test_the_committed_page_is_that_of_the_committed_results() -> None:
+    shown = (ROOT / "docs" / "results" / "small" / "README.md").read_text().partition(small.START)[2]
+    assert shown.partition(small.END)[0].strip() == small.page(small.stored(small.FOLDER))
