@@ -175,3 +175,5 @@ METRICS: dict[str, Callable[[Record], float | None]] = {
     "seconds": _seconds,
     **{f"T{task}": partial(_task_seconds, task) for task in range(1, TIMED_TASKS + 1)},
 }
+TIMES = ("seconds", *(f"T{task}" for task in range(1, TIMED_TASKS + 1)))
+LESS_IS_BETTER = ("FF", "FF Task-IL", *TIMES)
