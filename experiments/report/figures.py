@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from experiments.report.styles import BLUE, GREY, INK, LINE, NAME_SIZE, Style, m
 from experiments.report.tables import Column, columns, full_name, heading, slug
 from experiments.results.collection import Results
 from experiments.results.statistics import Summary
-from utils.resume.files import atomic_write, atomic_write_text
+from utils.resume.files import atomic_write
 
 FOLDER = "figures"
 PAIRS, ALL = "pairs", "all"
@@ -69,7 +69,10 @@ class Panel:
 
 
 def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
-    """All figures, benchmark by benchmark and kind by kind; a cell that several tables share is drawn once."""
+    """All figures, benchmark by benchmark and kind by kind; a cell that several tables share is drawn once.
+
+    No dates and no random names are in them, so that equal results make equal files.
+    """
     found: list[Panel] = []
     names: set[str] = set()
     for first, together in benchmarks(results):
@@ -81,7 +84,7 @@ def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
             names.add(name)
             benchmark = column.dataset or first.grid.title
             benchmark += f": {heading(first.grid)}" if benchmark in taken else ""
-            svg, png = _svg(figure, stem), None if view == ALL else _png(figure)
+            svg, png = _svg(figure, stem), None if view == ALL else _saved(figure, metadata={"Software": None})
             found.append(Panel(name, benchmark, kind, view, full_name(column), column.dataset, column.buffer, svg, png))
     order = list(dict.fromkeys(panel.benchmark for panel in found))
     return sorted(found, key=lambda panel: (order.index(panel.benchmark), list(CAPTIONS).index(panel.kind)))
@@ -89,35 +92,27 @@ def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
 
 def write_figures(panels: Iterable[Panel], directory: Path) -> None:
     for panel in panels:
-        path = directory / FOLDER / panel.name
-        atomic_write_text(path.with_name(f"{panel.name}.svg"), panel.svg, flag="--output")
-        if panel.png is not None:
-            atomic_write(path.with_name(f"{panel.name}.png"), _writer(panel.png), flag="--output")
+        for suffix, content in (("svg", panel.svg.encode()), ("png", panel.png)):
+            if content is not None:
+                path = directory / FOLDER / f"{panel.name}.{suffix}"
+                atomic_write(path, partial(_write, content), flag="--output")
 
 
-def _writer(content: bytes) -> Callable[[BinaryIO], None]:
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
-    return write
+def _write(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 def _svg(figure: Any, salt: str) -> str:
-    """Without dates and random names, so that equal results make equal files; text stays text.
-
-    The salt is its own, so that names in one page do not clash.
-    """
+    """Text stays text. The salt is its own, so that names in one page do not clash."""
     import matplotlib
 
-    content = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "image.composite_image": False}):
-        figure.savefig(content, format="svg", metadata={"Date": None}, transparent=True)
-    return content.getvalue().decode()
+        return _saved(figure, format="svg", metadata={"Date": None}, transparent=True).decode()
 
 
-def _png(figure: Any) -> bytes:
+def _saved(figure: Any, **options: Any) -> bytes:
     content = io.BytesIO()
-    figure.savefig(content, format="png", metadata={"Software": None})
+    figure.savefig(content, **options)
     return content.getvalue()
 
 

@@ -8,10 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from experiments.cells import merged_flags
 from experiments.report.environment import environment
 from experiments.report.figures import ALL, CAPTIONS, PAIRS, Panel
-from experiments.report.page_tables import ONLY_ALL, ONLY_PAIRS, Looks, escape, scale_notice, section
+from experiments.report.page_tables import ONLY_ALL, ONLY_PAIRS, Looks, data_of, escape, scale_notice, section
 from experiments.report.styles import FAINT, GREY, INK, LINE, PALETTE, SOFT, styles
 from experiments.report.tables import columns, heading, slug
 from experiments.report.verdict import verdict
@@ -34,8 +33,7 @@ VIEWS = (
 
 
 def page(results: Sequence[Results], panels: Sequence[Panel] = ()) -> str:
-    looks, anchors = styles(results), _anchors(results)
-    done, wanted = _progress(results)
+    looks, anchors = styles(results), [f"table-{slug(r.grid.name)}" for r in results]
     profiles = dict.fromkeys(r.grid.conditions for r in results if r.grid.conditions)
     headings = [heading(r.grid) for r in results] if len(results) > 1 else ["Table"]
     named = list(zip(results, anchors, headings, strict=True))
@@ -44,7 +42,6 @@ def page(results: Sequence[Results], panels: Sequence[Panel] = ()) -> str:
     return Template(_static("page.html")).substitute(
         title=escape(heading(results[0].grid) if len(results) == 1 else "Results of the experiments"),
         style=_static("page.css") + _colours(looks),
-        summary=f"{len(results)} table{'s' * (len(results) > 1)}, {done} of {wanted} cells have runs",
         conditions="".join(f"<p>{escape(text)}</p>" for text in profiles),
         views=VIEWS if both else "",
         filters=_filters(results),
@@ -60,22 +57,6 @@ def page(results: Sequence[Results], panels: Sequence[Panel] = ()) -> str:
 
 def _static(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def _anchors(results: Sequence[Results]) -> list[str]:
-    """Two grids may have the same name."""
-    found: list[str] = []
-    for result in results:
-        name = f"table-{slug(result.grid.name)}"
-        found.append(name if name not in found else f"{name}-{len(found)}")
-    return found
-
-
-def _progress(results: Sequence[Results]) -> tuple[int, int]:
-    """Cells with a finished run, and all cells of the grids."""
-    done = sum(len({place[:2] for place in r.records}) for r in results)
-    places = [(r.grid, row, column) for r in results for row in r.grid.rows for column in r.grid.columns]
-    return done, sum(merged_flags(*place) is not None for place in places)
 
 
 def _colours(looks: Looks) -> str:
@@ -118,10 +99,8 @@ def _figures(panels: Sequence[Panel]) -> str:
 
 def _panel(panel: Panel) -> str:
     view = {PAIRS: f" {ONLY_PAIRS}", ALL: f" {ONLY_ALL}"}.get(panel.view, "")
-    values = {"dataset": panel.dataset, "buffer": panel.buffer}
-    data = "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value is not None)
     label = ", ".join(filter(None, [TITLES[panel.kind], panel.benchmark, panel.title]))
-    return f'<div class="panel{view}"{data}>{_inline(panel.svg, label)}</div>'
+    return f'<div class="panel{view}"{data_of(panel)}>{_inline(panel.svg, label)}</div>'
 
 
 def _inline(svg: str, label: str) -> str:

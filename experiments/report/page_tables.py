@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from experiments.grid import PaperValue
-from experiments.report.styles import Style
+from experiments.report.figures import Looks, Panel
 from experiments.report.tables import (
     LEGEND,
     PAIRS,
@@ -33,7 +33,6 @@ GAP_WORDS = {ABSENT: "not in the grid"}
 ONLY_PAIRS, ONLY_ALL = "only-pairs", "only-all"  # classes: shown in one of the page's two views
 BAR = 120  # units that the interval of a difference is drawn in
 escape = html.escape
-Looks = dict[str, Style]
 
 
 def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
@@ -182,9 +181,9 @@ def _interval(difference: Difference, reach: float) -> str:
     )
 
 
-def data_of(column: Column) -> str:
+def data_of(place: Column | Panel) -> str:
     """The attributes by which a dataset or a buffer is filtered."""
-    values = {"dataset": column.dataset, "buffer": column.buffer}
+    values = {"dataset": place.dataset, "buffer": place.buffer}
     return "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value is not None)
 
 

@@ -55,8 +55,7 @@ LOOK: Any = {  # matplotlib's settings
 
 @dataclass(frozen=True)
 class Style:
-    light: str  # its colour on white
-    dark: str  # on black
+    light: str  # its colour on white; the palette has that on black
     dash: tuple[int, ...] | None
     width: float
     of_interest: bool
@@ -80,12 +79,12 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
         if colour is None or any(style.light == colour[0] for style in found.values()):
             colour = free.pop(0) if free else PALETTE[number % len(PALETTE)]
         dash = None if number < len(PALETTE) else DASHES[number // len(PALETTE) % len(DASHES)]
-        found[row] = Style(*colour, dash, 2.2 if row in mains else 1.4, True)
+        found[row] = Style(colour[0], dash, 2.2 if row in mains else 1.4, True)
         if base in rows and base not in bases:
-            found.setdefault(base, Style(*colour, DASHES[0], 1.6, True))
+            found.setdefault(base, Style(colour[0], DASHES[0], 1.6, True))
     for row in rows:
         frame = FRAMES.get(row)
-        found.setdefault(row, Style(*(INK if frame else GREY), frame, 1.2, False))
+        found.setdefault(row, Style((INK if frame else GREY)[0], frame, 1.2, False))
     return {row: found[row] for row in rows}
 
 
