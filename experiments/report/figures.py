@@ -74,17 +74,15 @@ def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
     No dates and no random names are in them, so that equal results make equal files.
     """
     found: list[Panel] = []
-    names: set[str] = set()
     for first, together in benchmarks(results):
         taken = {panel.benchmark for panel in found}
         for column, kind, view, figure in figures(together, looks):
-            stem = name = slug("-".join(filter(None, [first.grid.name, column.name, kind, view])))
-            while name in names:
+            name = slug("-".join(filter(None, [first.grid.name, column.name, kind, view])))
+            while name in {panel.name for panel in found}:
                 name += "-"
-            names.add(name)
             benchmark = column.dataset or first.grid.title
             benchmark += f": {heading(first.grid)}" if benchmark in taken else ""
-            svg, png = _svg(figure, stem), None if view == ALL else _saved(figure, metadata={"Software": None})
+            svg, png = _svg(figure, name), None if view == ALL else _saved(figure, metadata={"Software": None})
             found.append(Panel(name, benchmark, kind, view, full_name(column), column.dataset, column.buffer, svg, png))
     order = list(dict.fromkeys(panel.benchmark for panel in found))
     return sorted(found, key=lambda panel: (order.index(panel.benchmark), list(CAPTIONS).index(panel.kind)))

@@ -41,7 +41,7 @@ def _cards(result: Results, metrics: Sequence[str], looks: Looks) -> list[str]:
     for row, base in pairs.items():
         found: Found = {}
         for metric in metrics:
-            for column in columns(result.grid, metric):
+            for column in columns(result.grid, ""):
                 difference = result.difference(row, column.name, metric)
                 if difference is not None and difference.summary.n:
                     found.setdefault(metric, {})[column] = difference
@@ -57,11 +57,10 @@ def _card(found: Found) -> str:
     span = " to ".join(dict.fromkeys(f"{mean:+.2f}".replace("-", "−") for mean in (means[0], means[-1])))
     head = "".join(f'<th scope="col">{with_arrow(m)}<small>{_count(m, by)}</small></th>' for m, by in found.items())
     reach = {name: reach_of(by_column.values()) for name, by_column in found.items()}
-    places = {c.name: c for by_column in found.values() for c in by_column}
     lines = []
-    for name, column in places.items():
-        of_column = {m: next((d for c, d in by.items() if c.name == name), None) for m, by in found.items()}
-        cells = "".join(f"<td>{difference_cell(d, m, reach[m], brief=True)}</td>" for m, d in of_column.items())
+    for column in dict.fromkeys(column for by_column in found.values() for column in by_column):
+        shown = [difference_cell(by.get(column), m, reach[m], brief=True) for m, by in found.items()]
+        cells = "".join(f"<td>{cell}</td>" for cell in shown)
         lines.append(f'<tr{data_of(column)}><th scope="row">{escape(full_name(column))}</th>{cells}</tr>')
     seeds = max(d.summary.n for d in differences.values())
     return (
