@@ -42,7 +42,7 @@ WIDTH = 4.4  # inches of a panel
 LEFT, RIGHT, TOP, BOTTOM = 0.58, 0.12, 0.3, 0.42  # inches around the axes
 HEIGHT = 2.6
 LETTER, NAME_HEIGHT = 0.056, 0.13  # inches of a name
-TILE, TILE_TOP = 0.92, 0.32  # inches of a matrix, and of its title
+TILE, TILE_TOP, TILE_LETTERS = 0.92, 0.32, 21  # inches of a matrix and of its title, and letters in a line of that
 ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference
 ESTIMATES = {
     "batch": ("one replay batch", GREY[0], (1, 2), 1.0),
@@ -313,7 +313,7 @@ def _tiled(tiles: list[tuple[str, Any, bool]], reach: dict[bool, float], title: 
         scale = {"vmin": -reach[True] if difference else 0, "vmax": reach[difference], "cmap": colours[difference]}
         place = (left, left + TILE, top + TILE, top)
         images[difference] = axes.imshow(values, interpolation="none", extent=place, aspect="auto", **scale)
-        axes.text(left, top - 0.03, wrapped(name), fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
+        axes.text(left, top - 0.03, wrapped(name, TILE_LETTERS), fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     for difference, image in images.items():
         top, high = 0.45 + difference * TILE / 2, TILE / 2 - 0.12

@@ -154,8 +154,8 @@ def name_lines(figure: Any) -> None:
             )
 
 
-def wrapped(name: str) -> str:
-    return textwrap.fill(name, NAME_WIDTH)
+def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+    return textwrap.fill(name, width)
 
 
 def _end(axes: Any, line: Any) -> tuple[float, float, Any] | None:
