@@ -75,7 +75,7 @@ def made_up_results(rows: int, buffers: int, seeds: int, tasks: int = 10) -> Res
 
 
 class Page(HTMLParser):
-    """The text of each cell of each table, by row, and of the verdict's cards; and the elements with their attributes."""
+    """The text of each cell of each table and of the verdict's cards, by row; the elements with their attributes."""
 
     def __init__(self, text: str):
         super().__init__()
