@@ -315,12 +315,12 @@ def test_a_job_asks_again_whether_it_should_continue(programs: Programs, monkeyp
         should_continue()
 
 
-def test_slurms_verdict_is_a_tasks_last_word(tmp_path: Path) -> None:
+def test_slurms_verdict_is_a_jobs_last_word(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x\nslurmstepd: error: *** JOB 7 ON n CANCELLED DUE TO TIME LIMIT ***\nsrun: z\n")
     assert last_words(tmp_path / "log") == "slurmstepd: error: *** JOB 7 ON n CANCELLED DUE TO TIME LIMIT ***"
 
 
-def test_a_task_leaves_to_others_what_they_have(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_job_leaves_to_others_what_they_have(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     (cell,) = expanded(tmp_path, flags=DIGITS, rows=ROWS).cells
     cell_directory(cell.path).mkdir(parents=True)
     (cell_directory(cell.path) / "lease.0").write_text("1 another-machine pid:[1] abc")
