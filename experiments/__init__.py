@@ -1,1 +1,1 @@
-"""Grids of runs: what to run, who runs it, how far it is, and what came out."""
+"""Grids of runs: definition, execution, progress and results."""

@@ -14,7 +14,7 @@ from experiments.grid import Flags, Grid
 from utils.cli.config import Config
 from utils.errors import UsageError
 
-FOLDERS = re.compile(r"(?<![\w.])/([^\s'\"]*/)?(?=[\w.])")  # results name no places of the machine that they come from
+FOLDERS = re.compile(r"(?<![\w.])/([^\s'\"]*/)?(?=[\w.])")  # results name no folders of the machine they come from
 TAG_LENGTH = 64  # wandb refuses a run with a longer one
 
 
@@ -77,8 +77,8 @@ def _text(value: Any) -> str:
 def expand(grid: Grid, places: list[str]) -> Expansion:
     """All cells, row by row; `places` are the flags of the command (`--base_path=…`) that every cell gets.
 
-    Everything is parsed here, so that a wrong flag is known before anything runs. Parsing takes longer than all
-    the rest, so it is done once for all seeds.
+    Everything is parsed here, so that a wrong flag is found before anything runs. Parsing dominates the time, so it
+    is done once for all seeds.
     """
     expansion = Expansion(grid, [], {})
     for row in grid.rows:
@@ -119,7 +119,7 @@ def _parsed(argv: tuple[str, ...]) -> Config:
 
 
 def parsed_cell(row: str, column: str, seed: int, argv: tuple[str, ...]) -> Cell:
-    """A cell by what it is told, wherever and whenever that is understood."""
+    """A cell from its stored command line, parsed on the machine that runs it."""
     from utils.cli.parse import parse_args
     from utils.run.directory import RunDirectory
 
@@ -139,7 +139,7 @@ def with_wandb_labels(expansions: Iterable[Expansion]) -> list[Cell]:
     """All cells; those that log to wandb with group and tags, so that a dashboard filters like a table.
 
     The group is the first table that needs the run, with the dataset; the tags are all tables, rows and columns
-    that show it, and the profile. What a grid says itself stays: its group, and its tags beside these.
+    that show it, and the profile. A grid's own group is kept, and its own tags are added to these.
     """
     cells = [(expansion.grid, cell) for expansion in expansions for cell in expansion.cells]
     groups: dict[Path, str] = {}
@@ -154,7 +154,7 @@ def with_wandb_labels(expansions: Iterable[Expansion]) -> list[Cell]:
 
 
 def _tag(name: str) -> str:
-    """Behind a space if it would be taken for a flag."""
+    """With a leading space if it would be taken for a flag."""
     return (f" {name}" if name.startswith("-") else name)[:TAG_LENGTH]
 
 

@@ -1,4 +1,4 @@
-"""The command line of reproduce.py: what to run, running it, how far it is, what came out.
+"""The command line of reproduce.py: choose runs, run them, follow their progress, tabulate the results.
 
 python reproduce.py list
 python reproduce.py plan faia --profile smoke
@@ -22,7 +22,7 @@ from pathlib import Path
 from experiments.cells import Expansion, conditions, expand, with_wandb_labels
 from experiments.grid import Grid, parse_seeds, read_grid, selection
 from experiments.running.slurm.sbatch import add_flags, check_flags
-from experiments.tables import entry, load_table, profile_names, table_names
+from experiments.tables import load_table, profile_names, read_table, table_names
 from utils.args import ArgumentParser, number
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.errors import UsageError
@@ -53,7 +53,7 @@ def parser() -> ArgumentParser:
     add_flags(run)
     run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
     run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
-    plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs that none is finished of")
+    plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs without a finished one")
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
     table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
     report.add_argument("--output", type=Path, metavar="DIR", required=True, help="write the report there")
@@ -66,7 +66,7 @@ def _selection(command: ArgumentParser) -> None:
     add = command.add_argument
     add("tables", nargs="*", metavar="TABLE", help="names from `list`, or all")
     add("--profile", choices=profile_names(), help="scale: paper (GPUs), small (hours of CPU) or smoke (minutes)")
-    add("--grid", type=Path, metavar="FILE", help="a grid of one's own instead of tables")
+    add("--grid", type=Path, metavar="FILE", help="a grid of your own instead of tables")
     add("--rows", nargs="+", metavar="ROW", help="only these rows")
     add("--columns", nargs="+", metavar="COLUMN", help="only columns with this name or part of it, such as S-CIFAR100")
     add("--seeds", type=_seeds, help="number of seeds, or a list such as 0,3,5, instead of the profile's or grid's")
@@ -83,7 +83,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def selected(args: Namespace) -> list[Expansion]:
-    """The cells that a command is about; all of them are parsed, so that nothing wrong is found out later."""
+    """The cells that a command is about; all of them are parsed, so that errors show before anything runs."""
     flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
     chosen = selection(grids(args), args.rows, args.columns)
     return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
@@ -117,8 +117,9 @@ def _devices(given: str | None) -> list[str]:
 
 def show_list(args: Namespace) -> int:
     for name in table_names():
-        shown = entry(name)
-        print(f"{name:16}{shown.place:10}{shown.title}\n{'':26}{len(shown.rows)} rows × {' | '.join(shown.columns)}")
+        table = read_table(name)
+        print(f"{name:16}{table['place']:10}{table['title']}")
+        print(f"{'':26}{len(table['rows'])} rows × {' | '.join(table['columns'])}")
     print(f"\nprofiles: {', '.join(profile_names())}")
     return 0
 
@@ -194,7 +195,7 @@ def make_report(args: Namespace) -> int:
     from experiments.results.stored import read_stored
 
     if args.stored and any(getattr(args, name) for name in CHOICE):
-        raise UsageError("--from is about all that is in the file; leave out tables and what narrows them down")
+        raise UsageError("--from takes all that is in the file; leave out tables and the flags that select them")
     write_report(read_stored(args.stored) if args.stored else read_results(selected(args), curves=True), args.output)
     print(f"{args.output / 'index.html'}")
     return 0

@@ -28,8 +28,8 @@ Flags = dict[str, Any]
 KEYS = ("title", "flags", "columns", "rows", "seeds", "metrics")
 DEFAULT_METRICS = ["FAIA", "FAA", "FF"]
 ONLY_COLUMN = ""
-MOST_SEEDS = 10_000  # where a number stands for so many; one that is larger was meant as a seed
-LAST_SEED = 2**63 - 1  # as of `main.py --seed`
+MOST_SEEDS = 10_000  # a larger number was meant as a seed, not as a number of seeds
+LAST_SEED = 2**63 - 1  # as for `main.py --seed`
 # Flags that belong to the command that runs a grid, not to a cell of it.
 OF_THE_COMMAND = {
     "seed": "use the grid's `seeds`",
@@ -70,10 +70,9 @@ class Grid:
     rows: dict[str, Row]
     seeds: tuple[int, ...]
     metrics: list[str]
-    # For the paper's tables: a cell that cannot be run here is shown as such and hinders no other; where the paper has
-    # it; the scale of the numbers, by name and in words; what is to be known about them; the paper's own numbers
-    # (metric → row → column); what columns that say what they stand for are called in the table; columns that are run
-    # only if they are asked for, and why.
+    # For the paper's tables: whether a cell that cannot be run is shown as such instead of being an error; the place in
+    # the paper; the scale, by name and in words; notes; the paper's numbers (metric → row → column); the table's names
+    # for columns that stand in for others; columns that run only on request, and why.
     lenient: bool = False
     place: str = ""
     profile: str = ""
@@ -189,7 +188,7 @@ def _flags(value: Any, where: str) -> Flags:
 def selection(grids: Sequence[Grid], rows: list[str] | None, columns: list[str] | None) -> list[Grid]:
     """Only these rows, by name, and these columns, by name or by a part of it: `S-CIFAR100` of `S-CIFAR100, 500`.
 
-    A name need be in one of the grids only; grids that have nothing left are left out.
+    A name need only be in one of the grids; grids with nothing left are dropped.
     """
     _check_names("row", rows, grids, {row for grid in grids for row in grid.rows})
     _check_names("column", columns, grids, {part for grid in grids for c in grid.columns for part in _parts(grid, c)})

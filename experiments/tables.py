@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,6 @@ SAME = "same"
 Content = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A line of `reproduce.py list`."""
-
-    name: str
-    place: str  # in the paper, or `ours`
-    title: str
-    rows: list[str]
-    columns: list[str]
-
-
 def table_names() -> list[str]:
     """The paper's tables, its figures, and ours."""
     places = {path.stem: str(read_yaml(path)["place"]) for path in sorted((FOLDER / "tables").glob("*.yaml"))}
@@ -46,14 +34,9 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in (FOLDER / "profiles").glob("*.yaml"))
 
 
-def entry(name: str) -> Entry:
-    table = _table(name)
-    return Entry(name, table["place"], table["title"], list(table["rows"]), list(table["columns"]))
-
-
 def load_table(name: str, profile_name: str) -> Grid:
     """A table at the scale of a profile."""
-    table, profile = _table(name), _profile(profile_name)
+    table, profile = read_table(name), _profile(profile_name)
     special = profile.get("tables", {}).get(name, {})
     columns = {column: _column_name(column, profile) for column in table["columns"]}
     methods = read_yaml(FOLDER / "methods.yaml") | table.get("methods", {})
@@ -93,14 +76,15 @@ def _column_name(column: str, profile: Content) -> str:
     return f"{profile['stands_in']} for {column}" if "stands_in" in profile else column
 
 
-def _table(name: str) -> Content:
+def read_table(name: str) -> Content:
+    """What the file of a table says, and what it takes from the table that it is `like`."""
     path = FOLDER / "tables" / f"{name}.yaml"
     if not path.is_file():
         raise UsageError(f"unknown table {name!r}{nearest(name, table_names())}")
     content: Content = read_yaml(path)
     if "like" not in content:
         return content
-    other = _table(content["like"])
+    other = read_table(content["like"])
     return {key: other[key] for key in INHERITED if key in other} | content
 
 

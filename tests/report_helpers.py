@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from html.parser import HTMLParser
 
@@ -76,38 +75,38 @@ def made_up_results(rows: int, buffers: int, seeds: int, tasks: int = 10) -> Res
 
 
 class Page(HTMLParser):
-    """The text of each cell of each table, by row; what its script is given; and the elements with their attributes."""
+    """The text of each cell of each table and of the verdict's cards, by row; the elements with their attributes."""
 
     def __init__(self, text: str):
         super().__init__()
         self.tables: list[list[list[str]]] = []
+        self.cards: list[list[list[str]]] = []
+        self._filled = self.tables
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
-        self._script = ""
         self._within: str | None = None
         self.feed(text)
-        self.data = json.loads(self._script)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attributes)))
-        if tag == "table":
-            self.tables.append([])
+        if tag in ("article", "section"):
+            self._filled = self.cards if tag == "article" else self.tables
+        elif tag == "table":
+            self._filled.append([])
         elif tag == "tr":
-            self.tables[-1].append([])
+            self._filled[-1].append([])
         elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
+            self._filled[-1][-1].append("")
             self._within = "cell"
         elif tag in ("script", "style"):
-            self._within = "data" if dict(attributes).get("id") == "data" else tag
+            self._within = tag
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("td", "th", "script", "style"):
             self._within = None
 
     def handle_data(self, data: str) -> None:
-        if self._within == "data":
-            self._script += data
-        elif self._within not in ("script", "style"):
+        if self._within not in ("script", "style"):
             self.text += data
         if self._within == "cell":
-            self.tables[-1][-1][-1] += data
+            self._filled[-1][-1][-1] += data

@@ -1,4 +1,4 @@
-"""What figures draw of a cell: the means over its seeds."""
+"""What figures show of a cell: the means over its seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ Values = list[float | None]
 class Cell:
     """Empty where the runs do not have it. Steps count from the beginning of the run."""
 
-    n: int
     average_accuracy: list[Summary] = field(default_factory=list)  # AA_t after each task t
     matrix: list[Values] = field(default_factory=list)  # a[i,j] for j ≤ i
     task_starts: list[int] = field(default_factory=list)
@@ -29,13 +28,9 @@ class Cell:
 
 def cell_of(results: Results, row: str, column: str) -> Cell | None:
     """None if no run of the cell is finished."""
-    records = records_of(results, row, column)
-    return aggregated(records) if records else None
-
-
-def records_of(results: Results, row: str, column: str) -> list[Record]:
     found = (results.records.get((row, column, seed)) for seed in results.grid.seeds)
-    return [record for record in found if record is not None]
+    records = [record for record in found if record is not None]
+    return aggregated(records) if records else None
 
 
 def aggregated(records: Sequence[Record]) -> Cell:
@@ -44,7 +39,6 @@ def aggregated(records: Sequence[Record]) -> Cell:
     faia = [value for record in records if (value := METRICS["FAIA"](record)) is not None]
     measured = [record for record in records if record.get("diagnostics")]
     return Cell(
-        n=len(records),
         average_accuracy=[summarise([v for v in values if v is not None]) for values in zip(*by_task, strict=True)],
         matrix=[_means(rows) for rows in zip(*matrices, strict=True)],
         task_starts=_starts(records[0].get("task_steps") or []),
@@ -61,7 +55,7 @@ def _memory(record: Record) -> int:
 
 
 def _alike(lists: list[list[Any]]) -> list[list[Any]]:
-    """Those as long as the first: what was cut differently has no common mean."""
+    """Those as long as the first: lists cut differently have no common mean."""
     return [values for values in lists if len(values) == len(lists[0])]
 
 
@@ -76,7 +70,7 @@ def _starts(steps: list[int]) -> list[int]:
 
 
 def _loss(records: Sequence[Record]) -> tuple[list[float], Values]:
-    """At the middle of the steps that a value is the mean of."""
+    """Steps and values; a step is the middle of those that its value is the mean of."""
     logged = [record for record in records if record.get("loss")]
     steps: list[float] = []
     values: Values = []

@@ -15,14 +15,9 @@ from utils.metrics import average_accuracy
 Matrices = list[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
 
 JOINT = "joint"
-TITLES = {
-    "sgd": "fine-tuning (sgd)",
-    "er": "replay (er)",
-    "dgc_er": "calibrated replay (dgc_er)",
-    JOINT: "joint training (joint)",
-}
 COLOURS = {"sgd": GREY[0], "er": VERMILION[0], "dgc_er": BLUE[0], JOINT: INK[0]}
 LABELS = {"sgd": "fine-tuning", "er": "replay", "dgc_er": "calibrated replay", JOINT: "joint training"}
+TITLES = {name: f"{label} ({name})" for name, label in LABELS.items()}
 
 
 def closed_share(replay: float, calibrated: float, joint: float) -> float:

@@ -1,161 +1,199 @@
-"""The figures of a report, drawn by matplotlib: which there are of a table, and their files."""
+"""The figures of a report, drawn by matplotlib in panels of one size: the page, Markdown and files show the same ones.
+
+Lines are drawn twice, once with the pairs alone (view `pairs`) and once with every method (view `all`).
+"""
 
 from __future__ import annotations
 
 import io
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from experiments.report.aggregate import Cell, cell_of
-from experiments.report.styles import BLUE, GREY, INK, NAME_SIZE, Style, name_lines, pyplot
-from experiments.report.tables import columns, heading, slug
+from experiments.report.aggregate import Cell, Values, cell_of
+from experiments.report.benchmarks import benchmarks
+from experiments.report.styles import BLUE, GREY, INK, LINE, NAME_SIZE, Style, main_pairs, name_lines, pyplot, wrapped
+from experiments.report.tables import Column, columns, full_name, heading, slug
 from experiments.results.collection import Results
 from experiments.results.statistics import Summary
 from utils.resume.files import atomic_write
 
 FOLDER = "figures"
-FORMATS = ("png", "svg")
+PAIRS, ALL = "pairs", "all"
 CAPTIONS = {
-    "accuracy": "AA_t over the tasks t: mean over seeds",
-    "matrices": "a[i,j], Class-IL accuracy in % on task j (column) after task i (row): mean over seeds",
-    "loss": "Training loss over steps: mean over seeds",
-    "memory": "FAIA against memory, network and all that is stored beside it: mean over seeds",
-    "gradients": "Relative error and cosine to the gradient of all past data: mean over seeds",
+    "accuracy": "AA_t, the mean Class-IL accuracy in % on the tasks seen, after each task t: mean over seeds; bands, "
+    "for methods in colour with several seeds: ± one standard error. A base is dashed, the method compared with it "
+    "solid.",
+    "matrices": "Class-IL accuracy in % on task j (across) after task i (down): mean over seeds; beside a base and the "
+    "method compared with it, their difference (purple: higher, orange: lower). All matrices of a panel share a scale, "
+    "and so do its differences.",
+    "memory": "FAIA: mean over seeds; bars, with several seeds: ± one standard error. Memory is the network at the end "
+    "of a run (4 bytes per parameter) plus all that the method keeps besides: buffer, calibration vectors, copies of "
+    "the network. A level line keeps nothing.",
+    "loss": "Training loss, replay included, over the training steps: mean over seeds; vertical lines begin a task. "
+    "Losses of different methods have different terms.",
+    "gradients": "Relative error ‖estimate − true‖ / ‖true‖ and cosine of gradient estimates over the training steps: "
+    "mean over seeds. True is the gradient over all past data; at an error of 1 an estimate is no better than none.",
 }
-ERRORS = {"accuracy": "; bands of the coloured methods: ± one standard error", "memory": "; bars: ± one standard error"}
-PER_ROW = 3
-PANEL = (3.1, 2.4)  # inches
-LETTER = 0.058  # inches of a name
-TILE = 1.05  # inches of a matrix
-GAP = 1.15  # from one matrix to the next, in matrices
+WIDTH = 4.4  # inches of a panel
+LEFT, RIGHT, TOP, BOTTOM = 0.58, 0.12, 0.3, 0.42  # inches around the axes
+HEIGHT = 2.6
+LETTER, NAME_HEIGHT = 0.056, 0.13  # inches of a name
+TILE, TILE_TOP, TILE_LETTERS = 0.92, 0.32, 21  # inches of a matrix and of its title, and letters in a line of that
+ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference
 ESTIMATES = {
     "batch": ("one replay batch", GREY[0], (1, 2), 1.0),
     "buffer": ("whole buffer", INK[0], (6, 3), 1.2),
     "calibrated": ("calibrated", BLUE[0], None, 1.8),
 }
-Panels = dict[str, dict[str, Cell]]  # by column and row
-ByDataset = dict[str, dict[str, list[Cell]]]  # and row
+Rows = dict[str, Cell]  # the cells of a column by row
+Looks = dict[str, Style]
 
 
-def write_figures(results: Sequence[Results], looks: dict[str, Style], directory: Path) -> list[dict[str, str]]:
-    """For each table the files of its figures, without suffix, by caption. Tables of the same runs share them."""
-    sharing: dict[tuple[Any, ...], list[Results]] = {}
-    for result in results:
-        sharing.setdefault(_shared(result), []).append(result)
-    drawn: dict[tuple[Any, ...], dict[str, str]] = {}
-    for key, alike in sharing.items():
-        title = "; ".join(dict.fromkeys(heading(result.grid) for result in alike))
-        drawn[key] = {}
-        for kind, caption, figure in figures(alike[0], looks):
-            _frame(figure, title, alike[0].grid.conditions, f"{caption}.")
-            drawn[key][caption] = name = f"{slug(alike[0].grid.name)}-{kind}"
-            _save(figure, directory / FOLDER, name)
-    return [drawn[_shared(result)] for result in results]
+@dataclass(frozen=True)
+class Panel:
+    """`benchmark` is the group that it is shown in; `view` is empty if it belongs to both."""
+
+    name: str  # of its files, without suffix
+    benchmark: str
+    kind: str
+    view: str
+    title: str
+    dataset: str | None
+    buffer: str | None
+    svg: str
+    png: bytes | None  # of what Markdown shows
 
 
-def _shared(result: Results) -> tuple[Any, ...]:
-    """Equal for tables whose figures are the same."""
-    grid, runs = result.grid, ((place, id(record)) for place, record in result.records.items())
-    return grid.conditions, *grid.columns, *runs
+def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
+    """All figures, benchmark by benchmark and kind by kind; a cell that several tables share is drawn once.
+
+    No dates and no random names are in them, so that equal results make equal files.
+    """
+    found: list[Panel] = []
+    for first, together in benchmarks(results):
+        taken = {panel.benchmark for panel in found}
+        for column, kind, view, figure in figures(together, looks):
+            name = slug("-".join(filter(None, [first.grid.name, column.name, kind, view])))
+            while name in {panel.name for panel in found}:
+                name += "-"
+            benchmark = column.dataset or first.grid.title
+            benchmark += f": {heading(first.grid)}" if benchmark in taken else ""
+            svg, png = _svg(figure, name), None if view == ALL else _saved(figure, metadata={"Software": None})
+            found.append(Panel(name, benchmark, kind, view, full_name(column), column.dataset, column.buffer, svg, png))
+    order = list(dict.fromkeys(panel.benchmark for panel in found))
+    return sorted(found, key=lambda panel: (order.index(panel.benchmark), list(CAPTIONS).index(panel.kind)))
 
 
-def figures(result: Results, looks: dict[str, Style]) -> Iterator[tuple[str, str, Any]]:
-    """The kinds that the runs have something for: name, caption and figure."""
-    grid = result.grid
-    looks = {row: looks[row] for row in grid.rows}
-    panels: Panels = {
-        column: {row: cell for row in grid.rows if (cell := cell_of(result, row, column)) is not None}
-        for column in grid.columns
-    }
-    panels = {column: cells for column, cells in panels.items() if cells}
-    every = [cell for by_row in panels.values() for cell in by_row.values()]
-    by_dataset = _by_dataset(result, panels)
-    several = any(cell.n > 1 for cell in every)
-    drawers = {
-        "accuracy": (any(c.average_accuracy for c in every), lambda: draw_accuracy(panels, looks)),
-        "matrices": (any(c.matrix for c in every), lambda: draw_matrices(panels)),
-        "loss": (any(c.loss[0] for c in every), lambda: draw_loss(panels, looks)),
-        "memory": (bool(by_dataset), lambda: draw_memory(by_dataset, looks)),
-        "gradients": (any(c.gradients for c in every), lambda: draw_gradients(panels)),
-    }
-    for kind, (there, draw) in drawers.items():
-        if there:
-            yield kind, CAPTIONS[kind] + (ERRORS.get(kind, "") if several else ""), draw()
+def write_figures(panels: Iterable[Panel], directory: Path) -> None:
+    for panel in panels:
+        for suffix, content in (("svg", panel.svg.encode()), ("png", panel.png)):
+            if content is not None:
+                path = directory / FOLDER / f"{panel.name}.{suffix}"
+                atomic_write(path, partial(_write, content), flag="--output")
 
 
-def _by_dataset(result: Results, panels: Panels) -> ByDataset:
-    """For datasets with several buffers, by row the cells with a known memory and FAIA."""
-    found: ByDataset = {}
-    members: dict[str, list[Any]] = {}
+def _write(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
+
+
+def _svg(figure: Any, salt: str) -> str:
+    """Text stays text. The salt is its own, so that names in one page do not clash."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "image.composite_image": False}):
+        return _saved(figure, format="svg", metadata={"Date": None}, transparent=True).decode()
+
+
+def _saved(figure: Any, **options: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, **options)
+    return content.getvalue()
+
+
+def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, Any]]:
+    """What the runs have something for: column of the table (or its dataset), kind, view and figure."""
+    rows = list(result.grid.rows)
+    bases = {row: base for row, spec in result.grid.rows.items() if (base := spec.against) in rows}
+    mains = main_pairs(bases)
+    by_dataset: dict[str | None, list[tuple[Column, Rows]]] = {}
     for column in columns(result.grid, ""):
-        members.setdefault(column.dataset or "", []).append(column)
-    for dataset, of_dataset in members.items():
-        if len({column.buffer for column in of_dataset}) < 2:
-            continue
-        rows = {row: [panels.get(c.name, {}).get(row) for c in of_dataset] for row in result.grid.rows}
-        known = {row: [c for c in cells if c and c.faia and c.memory is not None] for row, cells in rows.items()}
-        if any(cell.memory for cells in known.values() for cell in cells):
-            found[dataset] = {row: cells for row, cells in known.items() if cells}
-    return found
+        cells = {row: cell for row in rows if (cell := cell_of(result, row, column.name)) is not None}
+        by_dataset.setdefault(column.dataset, []).append((column, cells))
+        title = full_name(column)
+        of_interest = {row for row in rows if looks[row].of_interest}
+        for kind, has, draw, in_pairs in (
+            ("accuracy", lambda c: c.average_accuracy, draw_accuracy, of_interest),
+            ("matrices", _has_matrix, partial(draw_matrices, bases=bases), {*mains, *mains.values()} or of_interest),
+            ("loss", lambda c: c.loss[0], draw_loss, of_interest),
+        ):
+            for view, shown in _views({row: cell for row, cell in cells.items() if has(cell)}, in_pairs):
+                yield column, kind, view, draw(shown, looks, title=title)
+        for row, cell in cells.items():
+            if cell.gradients:
+                named = ": ".join(filter(None, [row, title]))
+                yield column, "gradients", "" if row in of_interest else ALL, draw_gradients(cell, named)
+    for dataset, members in by_dataset.items():
+        if len({column.buffer for column, _ in members}) > 1:
+            known = {r: [c[r] for _, c in members if r in c and c[r].faia and c[r].memory is not None] for r in rows}
+            if any(cell.memory for cells in known.values() for cell in cells):
+                place = Column(dataset or "", "", "", dataset, None)
+                for view, shown in _views({row: cells for row, cells in known.items() if cells}, of_interest):
+                    yield place, "memory", view, draw_memory(shown, looks, title=dataset or "")
 
 
-def _frame(figure: Any, title: str, scale: str, caption: str) -> None:
-    """Words around the panels, so that a figure can be understood without the report."""
-    width = figure.get_figwidth() - 0.2
-    named = [textwrap.fill(title, int(width / 0.085))] + ([textwrap.fill(scale, int(width / LETTER))] if scale else [])
-    at_left = {"x": 0.1 / figure.get_figwidth(), "ha": "left"}
-    figure.suptitle("\n".join(named), fontsize=9, **at_left)
-    figure.supxlabel(textwrap.fill(caption, int(width / LETTER)), fontsize=NAME_SIZE, color="#565e6c", **at_left)
+def _has_matrix(cell: Cell) -> bool:
+    """From the first task on: joint training has its last row only."""
+    return bool(cell.matrix) and cell.matrix[0][0] is not None
 
 
-def _save(figure: Any, directory: Path, name: str) -> None:
-    """Without dates and random names in it, so that equal results make equal files."""
-    for suffix in FORMATS:
-        content = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {"Software": None}
-        figure.savefig(content, format=suffix, metadata=metadata)
-
-        def write(file: BinaryIO, content: io.BytesIO = content) -> None:
-            file.write(content.getvalue())
-
-        atomic_write(directory / f"{name}.{suffix}", write, flag="--output")
+def _views(rows: dict[str, Any], in_pairs: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The pairs and all methods, or one for both if there is nothing to leave out."""
+    pairs = {row: value for row, value in rows.items() if row in in_pairs}
+    if pairs and len(pairs) < len(rows):
+        yield PAIRS, pairs
+        yield ALL, rows
+    elif rows:
+        yield "", rows
 
 
-def _panels(count: int, names: Iterable[str], **shared: Any) -> tuple[Any, list[Any]]:
-    """A figure with so many axes, each with room for the names of its lines."""
-    names = list(names)
-    across = min(PER_ROW, count)
-    down = math.ceil(count / across)
-    room, height = LETTER * max(map(len, names)) + 0.3, max(PANEL[1], 0.145 * len(names) + 0.4)
-    size = (across * (PANEL[0] + room), down * height + 0.6)
-    figure, grid = pyplot().subplots(down, across, figsize=size, squeeze=False, layout="constrained", **shared)
-    axes = list(grid.flat)
-    for unused in axes[count:]:
-        unused.remove()
-    return figure, axes[:count]
+def _panel(names: Sequence[str], title: str, x_label: str, y_label: str, parts: int = 1) -> tuple[Any, list[Any]]:
+    """A figure with axes below each other, and room for the names of their lines at the right."""
+    lines = [wrapped(name).split("\n") for name in names]
+    room = RIGHT + LETTER * max(len(line) for name in lines for line in name) + 0.14
+    height = max(HEIGHT, NAME_HEIGHT * sum(map(len, lines)) + TOP + BOTTOM) + (parts - 1) * 1.3
+    figure = pyplot().figure(figsize=(WIDTH, height))
+    edges = {"left": LEFT / WIDTH, "right": 1 - room / WIDTH, "top": 1 - TOP / height, "bottom": BOTTOM / height}
+    axes = list(figure.subplots(parts, 1, squeeze=False, sharex=True, gridspec_kw=edges | {"hspace": 0.15}).flat)
+    _title(figure, title)
+    axes[-1].set_xlabel(x_label)
+    axes[0].set_ylabel(y_label)
+    return figure, axes
+
+
+def _title(figure: Any, title: str) -> None:
+    top = 1 - 0.05 / figure.get_figheight()
+    figure.text(0.06 / WIDTH, top, title, va="top", fontsize=8.5, fontweight="bold")
 
 
 def _line(style: Style) -> dict[str, Any]:
     dash = (0, style.dash) if style.dash else "-"
-    return {"color": style.light, "linewidth": 0.8 * style.width, "linestyle": dash, "zorder": 2 + style.of_interest}
+    return {"color": style.light, "linewidth": 0.8 * style.width, "linestyle": dash, "zorder": 2 + style.width}
 
 
-def draw_accuracy(panels: Panels, looks: dict[str, Style]) -> Any:
-    figure, axes = _panels(len(panels), looks, sharey=True)
-    for one, (column, cells) in zip(axes, panels.items(), strict=True):
-        for row, cell in cells.items():
-            tasks = range(1, len(cell.average_accuracy) + 1)
-            means, errors = _means_and_errors(cell.average_accuracy)
-            one.plot(tasks, means, label=row, marker="o", markersize=2.5, markeredgewidth=0, **_line(looks[row]))
-            if looks[row].of_interest:
-                low, high = ([m + sign * e for m, e in zip(means, errors, strict=True)] for sign in (-1, 1))
-                one.fill_between(tasks, low, high, color=looks[row].light, alpha=0.12, linewidth=0)
-        one.set(title=column, xlabel="task t")
-        one.xaxis.get_major_locator().set_params(integer=True)
-    axes[0].set_ylabel("AA_t in %")
+def draw_accuracy(cells: Rows, looks: Looks, title: str = "") -> Any:
+    figure, (axes,) = _panel(list(cells), title, "tasks seen", "AA_t in %")
+    for row, cell in cells.items():
+        tasks = range(1, len(cell.average_accuracy) + 1)
+        means, errors = _means_and_errors(cell.average_accuracy)
+        axes.plot(tasks, means, label=row, marker="o", markersize=2.5, markeredgewidth=0, **_line(looks[row]))
+        if looks[row].of_interest:
+            low, high = ([m + sign * e for m, e in zip(means, errors, strict=True)] for sign in (-1, 1))
+            axes.fill_between(tasks, low, high, color=looks[row].light, alpha=0.15, linewidth=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     name_lines(figure)
     return figure
 
@@ -165,127 +203,123 @@ def _means_and_errors(values: Iterable[Summary]) -> tuple[list[float], list[floa
     return _floats(v.mean for v in known), _floats(v.se for v in known)
 
 
-def draw_loss(panels: Panels, looks: dict[str, Style]) -> Any:
-    figure, axes = _panels(len(panels), looks)
-    for one, (column, cells) in zip(axes, panels.items(), strict=True):
-        for start in max((cell.task_starts[1:] for cell in cells.values()), key=len, default=[]):
-            one.axvline(start, color="#dfe3e9", linewidth=0.8, zorder=0)
-        for row, cell in cells.items():
-            steps, values = cell.loss
-            one.plot(steps, _floats(values), label=row, **_line(looks[row]))
-        one.set(title=column, xlabel="training step")
-        one.set_ylim(bottom=0)
-    axes[0].set_ylabel("training loss")
+def draw_loss(cells: Rows, looks: Looks, title: str = "") -> Any:
+    figure, (axes,) = _panel(list(cells), title, "training step", "training loss")
+    for start in max((cell.task_starts[1:] for cell in cells.values()), key=len, default=[]):
+        axes.axvline(start, color=LINE[0], linewidth=0.8, zorder=0)
+    for row, cell in cells.items():
+        steps, values = cell.loss
+        axes.plot(steps, _floats(values), label=row, **_line(looks[row]) | {"linewidth": 1})
+    axes.set_ylim(bottom=0)
     name_lines(figure)
     return figure
 
 
-def draw_memory(datasets: ByDataset, looks: dict[str, Style]) -> Any:
+def draw_memory(rows: dict[str, list[Cell]], looks: Looks, title: str = "") -> Any:
     """A method that stores nothing is a level line."""
-    figure, axes = _panels(len(datasets), looks)
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    for one, (dataset, rows) in zip(axes, datasets.items(), strict=True):
-        for row, cells in rows.items():
-            stored = sorted((cell for cell in cells if cell.memory), key=lambda cell: cell.memory or 0)
-            means, errors = _means_and_errors(cell.faia for cell in stored or cells[:1] if cell.faia)
-            look = _line(looks[row])
-            if stored:
-                at = [(cell.memory or 0) / 1e6 for cell in stored]
-                one.plot(at, means, label=row, marker="o", markersize=3, markeredgewidth=0, **look)
-                one.errorbar(at, means, yerr=errors, fmt="none", ecolor=looks[row].light, elinewidth=0.8, alpha=0.6)
-            elif means == means:
-                one.axhline(means[0], label=row, **look)
-        one.set(title=dataset, xlabel="memory in MB", xscale="log")
-        # Plain numbers: the log axis' own are formulas, and formulas are off.
-        one.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        one.xaxis.set_major_formatter("{x:g}")
-        one.xaxis.set_minor_formatter(NullFormatter())
-    axes[0].set_ylabel("FAIA in %")
+    figure, (axes,) = _panel(list(rows), title, "memory in MB", "FAIA in %")
+    for row, cells in rows.items():
+        stored = sorted((cell for cell in cells if cell.memory), key=lambda cell: cell.memory or 0)
+        means, errors = _means_and_errors(cell.faia for cell in stored or cells[:1] if cell.faia)
+        if stored:
+            at = [(cell.memory or 0) / 1e6 for cell in stored]
+            axes.plot(at, means, label=row, marker="o", markersize=3, markeredgewidth=0, **_line(looks[row]))
+            axes.errorbar(at, means, yerr=errors, fmt="none", ecolor=looks[row].light, elinewidth=0.8, alpha=0.6)
+        else:
+            axes.axhline(means[0], label=row, **_line(looks[row]))
+    axes.set_xscale("log")
+    # Plain numbers: the log axis' own are formulas, and formulas are off.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     name_lines(figure)
     return figure
 
 
-def draw_gradients(panels: Panels) -> Any:
-    """For each column of the table the errors, and below them the cosines."""
-    measured = {column: {r: c for r, c in cells.items() if c.gradients} for column, cells in panels.items()}
-    measured = {column: cells for column, cells in measured.items() if cells}
-    rows = list(dict.fromkeys(row for cells in measured.values() for row in cells))
-    size = (2.3 * len(rows) + 1.6, 3.2 * len(measured) + 0.9)
-    figure, grid = pyplot().subplots(
-        2 * len(measured), len(rows), figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained"
-    )
-    for pair, (column, cells) in enumerate(measured.items()):
-        for axes_of, kind in zip(grid[2 * pair : 2 * pair + 2], ("error", "cosine"), strict=True):
-            for axes, row in zip(axes_of, rows, strict=True):
-                if row in cells:
-                    draw_measured(axes, cells[row].gradients, kind)
-                    axes.axhline(1, color=GREY[0], linewidth=0.6)
-            axes_of[0].set_ylabel(f"{column}\n{kind}".strip())
-            if kind == "error":
-                axes_of[0].set_ylim(bottom=0)
-    for axes, row in zip(grid[0], rows, strict=True):
-        axes.set_title(row, fontsize=NAME_SIZE)
-    for axes in grid[-1]:
-        axes.set_xlabel("training step")
-    found = [axes.get_legend_handles_labels() for axes in grid.flat]
-    figure.legend(*max(found, key=lambda handles: len(handles[1])), loc="outside right center", fontsize=NAME_SIZE)
+def draw_gradients(cell: Cell, title: str = "") -> Any:
+    """The relative errors, and below them the cosines."""
+    names = [name for name, *_ in ESTIMATES.values()]
+    figure, axes = _panel(names, title, "training step", "relative error", parts=2)
+    for one, kind in zip(axes, ("error", "cosine"), strict=True):
+        draw_measured(one, cell.gradients, kind)
+        one.axhline(1, color=GREY[0], linewidth=0.6)
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_ylabel("cosine")
+    name_lines(figure)
     return figure
 
 
 def draw_measured(axes: Any, gradients: dict[str, list[Any]], kind: str) -> None:
-    """What `--dgc_diagnostics` measured: a line for each task, because buffer and past change in between."""
+    """What `--dgc_diagnostics` measured: one line per task, because buffer and past change in between."""
+    tasks = list(dict.fromkeys(gradients["task"]))
     for estimate, (name, colour, dash, width) in ESTIMATES.items():
         values = gradients.get(f"{estimate}_{kind}")
         if values is None:
             continue
-        for number, task in enumerate(dict.fromkeys(gradients["task"])):
+        for task in tasks:
             part = [i for i, of in enumerate(gradients["task"]) if of == task]
             at, measured = [gradients["at"][i] for i in part], _floats(values[i] for i in part)
             look = {"color": colour, "linestyle": (0, dash) if dash else "-", "linewidth": width}
-            axes.plot(at, measured, label=name if number == 0 else None, marker=".", markersize=3, **look)
+            axes.plot(at, measured, label=name if task == tasks[-1] else None, marker=".", markersize=3, **look)
 
 
 def _floats(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def draw_matrices(panels: Panels) -> Any:
-    """All matrices are meshes in one pair of axes: hundreds of axes would take minutes."""
+def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
+    """For each pair the base, the method and the difference; then the methods without a pair."""
+    import numpy as np
+
+    square = {row: _square(cell.matrix) for row, cell in cells.items()}
+    pairs = {row: base for row, base in (bases or {}).items() if row in square and base in square}
+    pairs = {row: base for row, base in pairs.items() if square[row].shape == square[base].shape}
+    tiles: list[tuple[str, Any, bool]] = []  # name, values, and whether they are a difference
+    for row, base in pairs.items():
+        tiles += [(base, square[base], False), (row, square[row], False)]
+        tiles.append(("difference", square[row] - square[base], True))
+    tiles += [(row, square[row], False) for row in square if row not in {*pairs, *pairs.values()}]
+    reach = {of: max((np.nanmax(np.abs(v)) for _, v, d in tiles if d is of), default=0) or 1 for of in (False, True)}
+    return _tiled(tiles, reach, title)
+
+
+def _square(matrix: list[Values]) -> Any:
+    import numpy as np
+
+    square = np.full((len(matrix), len(matrix)), np.nan)
+    for i, values in enumerate(matrix):
+        square[i, : len(values)] = _floats(values)
+    return square
+
+
+def _tiled(tiles: list[tuple[str, Any, bool]], reach: dict[bool, float], title: str) -> Any:
+    """All matrices are images in one pair of axes, in inches: axes of their own would take seconds."""
     from matplotlib.colors import LinearSegmentedColormap
 
     from utils.run.heatmap import COLOURS
 
-    rows = list(dict.fromkeys(row for cells in panels.values() for row, cell in cells.items() if cell.matrix))
-    shown = [cell.matrix for cells in panels.values() for cell in cells.values() if cell.matrix]
-    tasks = max(map(len, shown))
-    highest = max(value for matrix in shown for row in matrix for value in row if value is not None)
-    size = (TILE * len(panels) + LETTER * max(map(len, rows)) + 1.4, TILE * len(rows) + 1)
-    figure, axes = pyplot().subplots(figsize=size, layout="constrained")
-    colours, pitch, mesh = LinearSegmentedColormap.from_list("accuracy", COLOURS / 255), GAP * tasks, None
-    for i, cells in enumerate(panels.values()):
-        for j, row in enumerate(rows):
-            if row in cells and cells[row].matrix:
-                mesh = _tile(axes, cells[row].matrix, i * pitch, j * pitch, {"cmap": colours, "vmax": highest})
-    names = [column.replace(", ", "\n") for column in panels]
-    axes.set_xticks([i * pitch + tasks / 2 for i in range(len(panels))], names, fontsize=7)
-    axes.set_yticks([j * pitch + tasks / 2 for j in range(len(rows))], rows, fontsize=NAME_SIZE)
-    axes.set(xlim=(0, len(panels) * pitch), ylim=(len(rows) * pitch, 0))
-    axes.grid(False)
-    axes.tick_params(length=0, labeltop=True, labelbottom=False)
-    axes.spines[:].set_visible(False)
-    figure.colorbar(mesh, ax=axes, label="accuracy in %", shrink=min(1, 2 / len(rows)), aspect=12).outline.set_visible(
-        False
-    )
+    height = math.ceil(len(tiles) / ACROSS) * (TILE + TILE_TOP) + 0.2
+    figure = pyplot().figure(figsize=(WIDTH, height))
+    _title(figure, title)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
+    axes.set_axis_off()
+    colours = {False: LinearSegmentedColormap.from_list("accuracy", COLOURS / 255), True: "PuOr"}
+    images = {}
+    for number, (name, values, difference) in enumerate(tiles):
+        left = 0.1 + number % ACROSS * (WIDTH - 0.6) / ACROSS
+        top = 0.15 + number // ACROSS * (TILE + TILE_TOP) + TILE_TOP
+        scale = {"vmin": -reach[True] if difference else 0, "vmax": reach[difference], "cmap": colours[difference]}
+        place = (left, left + TILE, top + TILE, top)
+        images[difference] = axes.imshow(values, interpolation="none", extent=place, aspect="auto", **scale)
+        axes.text(left, top - 0.03, wrapped(name, TILE_LETTERS), fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+    for difference, image in images.items():
+        top, high = 0.45 + difference * TILE / 2, TILE / 2 - 0.12
+        place = ((WIDTH - 0.5) / WIDTH, 1 - (top + high) / height, 0.08 / WIDTH, high / height)
+        bar = figure.colorbar(image, cax=figure.add_axes(place), format="%+.0f" if difference else "%.0f %%")
+        bar.set_ticks([-reach[True], reach[True]] if difference else [0, reach[False]])
+        bar.ax.tick_params(labelsize=NAME_SIZE - 1, length=0, pad=2)
+        bar.outline.set_visible(False)
     return figure
-
-
-def _tile(axes: Any, matrix: list[list[float | None]], left: float, top: float, look: dict[str, Any]) -> Any:
-    import numpy as np
-
-    tasks = len(matrix)
-    tile = np.full((tasks, tasks), np.nan)
-    for i, values in enumerate(matrix):
-        tile[i, : len(values)] = _floats(values)
-    place = (np.arange(tasks + 1) + left, np.arange(tasks + 1) + top)
-    return axes.pcolormesh(*place, tile, vmin=0, edgecolors="white", linewidth=0.3, **look)

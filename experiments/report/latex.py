@@ -53,21 +53,14 @@ def escape(text: str) -> str:
 def _float(grid: Grid, metric: str, rows: list[list[str]], suffix: str, explained: str) -> str:
     caption = " ".join(filter(None, [f"{heading(grid)}: {metric}.", grid.conditions, explained]))
     head, *lines = [" & ".join(map(escape, row)) + r" \\" for row in rows]
-    return "\n".join(
-        [
-            r"\begin{table}[htbp]",
-            r"\centering",
-            f"\\caption{{{escape(caption)}}}",
-            f"\\label{{tab:{slug(grid.name)}-{slug(metric)}{suffix}}}",
-            SHRINK,
-            f"\\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}",
-            r"\toprule",
-            head,
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}%",
-            "}",
-            r"\end{table}",
-        ]
-    )
+    body = "\n".join([r"\toprule", head, r"\midrule", *lines, r"\bottomrule"])
+    return rf"""\begin{{table}}[htbp]
+\centering
+\caption{{{escape(caption)}}}
+\label{{tab:{slug(grid.name)}-{slug(metric)}{suffix}}}
+{SHRINK}
+\begin{{tabular}}{{l{"r" * (len(rows[0]) - 1)}}}
+{body}
+\end{{tabular}}%
+}}
+\end{{table}}"""

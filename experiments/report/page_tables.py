@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from experiments.grid import PaperValue
+from experiments.report.figures import Looks, Panel
 from experiments.report.tables import (
     LEGEND,
     PAIRS,
+    UNCLEAR,
     Column,
     agreement,
     at_paper_scale,
     columns,
     difference_text,
+    full_name,
     groups,
+    judged,
     missing,
     number_parts,
     pairs,
+    with_arrow,
 )
 from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
@@ -26,36 +30,36 @@ from experiments.results.statistics import Difference, Summary
 # From what may still come to what never will.
 GAP_CLASSES = {MISSING: "missing", NOT_AVAILABLE: "missing", UNDEFINED: "undefined", ABSENT: "absent"}
 GAP_WORDS = {ABSENT: "not in the grid"}
+ONLY_PAIRS, ONLY_ALL = "only-pairs", "only-all"  # classes: shown in one of the page's two views
 BAR = 120  # units that the interval of a difference is drawn in
 escape = html.escape
 
 
-def section(results: Results, table: dict[str, Any], data: dict[str, Any]) -> str:
-    """A table with all its metrics, pairs, figures and notes. `table` is its part of the page's data."""
-    grid, anchor = results.grid, table["id"]
-    parts = [f'<section id="{anchor}" class="result" data-table="{data["tables"].index(table)}">']
-    parts.append(f"<h2>{escape(table['heading'])}</h2>")
-    parts.append('<p class="nothing" hidden>The filters leave nothing of this table.</p><div class="content">')
-    chart = '<figure class="chart"></figure>'
-    if grid.place.startswith("Figure"):
-        parts.append(chart)
+def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
+    """A table with all its metrics, pairs and notes."""
+    grid = results.grid
+    parts = [f'<section id="{anchor}" class="result"><h2>{escape(title)}</h2>']
+    parts.append('<p class="nothing" hidden>The filters hide all of this table.</p><div class="content">')
     for metric in grid.metrics:
-        parts += [f"<h3>{escape(metric)}</h3>", _numbers(results, metric, table), _differences(results, metric, table)]
+        numbers, differences = _numbers(results, metric, looks), _differences(results, metric, looks)
+        parts.append(f'<h3>{with_arrow(metric)}</h3><div class="metric">{numbers}{differences}</div>')
     notes = [*grid.notes, *missing([results.expansion])]
     if notes:
         parts.append("<ul class=notes>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
-    if not grid.place.startswith("Figure"):
-        parts.append(chart)
     return "\n".join([*parts, "</div></section>"])
 
 
-def swatch(number: int) -> str:
-    """The colour of a method in the figures; hollow if its line is broken."""
-    return f'<i class="key k{number}"></i>'
+def swatch(row: str, looks: Looks) -> str:
+    """The colour of a method in the figures; hollow if its line is dashed."""
+    return f'<i class="key k{list(looks).index(row)}"></i>'
+
+
+def pair_name(row: str, against: str, looks: Looks) -> str:
+    return f"{swatch(row, looks)}{escape(row)} <span class=against>− {escape(against)}</span>"
 
 
 def scale_notice(results: Sequence[Results]) -> str:
-    """What may be concluded from the paper's numbers beside ours; nothing if there are none."""
+    """What the paper's numbers beside ours mean; nothing if there are none."""
     beside = [r for r in results if r.grid.paper]
     parts = []
     if any(not at_paper_scale(r.grid) for r in beside):
@@ -73,16 +77,18 @@ def scale_notice(results: Sequence[Results]) -> str:
     return "".join(parts)
 
 
-def _numbers(results: Results, metric: str, table: dict[str, Any]) -> str:
+def _numbers(results: Results, metric: str, looks: Looks) -> str:
     found, paper = columns(results.grid, metric), results.grid.paper.get(metric, {})
+    others = {row for row in results.grid.rows if not looks[row].of_interest}
+    some_pair = len(others) < len(results.grid.rows)  # a table without any shows all its rows in both views
     rows = []
-    for number, row in zip(table["rows"], results.grid.rows, strict=True):
+    for row in results.grid.rows:
         cells = [
             f'<td data-c="{i}">{_cell(results, row, column, metric, paper.get(row, {}).get(column.name))}</td>'
             for i, column in enumerate(found)
         ]
-        name = f"{swatch(number)}{escape(row)}"
-        rows.append(f'<tr data-m="{number}"><th scope="row">{name}</th>{"".join(cells)}</tr>')
+        view = f' class="{ONLY_ALL}"' if some_pair and row in others else ""
+        rows.append(f'<tr{view}><th scope="row">{swatch(row, looks)}{escape(row)}</th>{"".join(cells)}</tr>')
     words = "mean ± standard error (number of seeds)" + (", below it the paper’s number" if paper else "")
     return _table(f"{metric}: {words}", found, "Method", rows)
 
@@ -94,7 +100,7 @@ def _cell(results: Results, row: str, column: Column, metric: str, paper: PaperV
         mean, error, n = number_parts(summary)
         lacking = len(results.grid.seeds) - summary.n
         note = f' <span class="gap missing">{lacking} missing</span>' if lacking else ""
-        ours = f'<span class="ours"><b>{mean}</b> <span class="se">{error} {n}</span></span>{note}'
+        ours = f'<b>{mean}</b> <span class="se">{error} {n}</span>{note}'
     else:
         ours = _gap_text(gap)
     return ours + ("" if paper is None else _paper(results, summary, paper))
@@ -116,31 +122,28 @@ def _paper(results: Results, summary: Summary, paper: PaperValue) -> str:
     return f'<span class="paper">paper {escape(paper.text)}{verdict}</span>'
 
 
-def _differences(results: Results, metric: str, table: dict[str, Any]) -> str:
-    by_name = pairs(results, metric)
-    if not by_name:
+def _differences(results: Results, metric: str, looks: Looks) -> str:
+    by_row = pairs(results, metric)
+    if not by_row:
         return ""
-    reach = max((_reach(d) for by_column in by_name.values() for d in by_column), default=0.0) or 1.0
-    of_row = {f"{row} − ({spec.against})": (row, spec.against) for row, spec in results.grid.rows.items()}
-    numbers = dict(zip(results.grid.rows, table["rows"], strict=True))
+    reach = reach_of(d for differences in by_row.values() for d in differences)
     rows = []
-    for name, by_column in by_name.items():
-        row, against = of_row[name]
-        gaps = [_gap(results, (row, str(against)), column, metric) for column in results.grid.columns]
+    for row, differences in by_row.items():
+        against = str(results.grid.rows[row].against)
         cells = [
-            f'<td data-c="{i}">{_difference(d, reach) or gap}</td>'
-            for i, (d, gap) in enumerate(zip(by_column, gaps, strict=True))
+            difference_cell(d, metric, reach) or _gap(results, (row, against), column, metric)
+            for d, column in zip(differences, results.grid.columns, strict=True)
         ]
-        shown = f"{swatch(numbers[row])}{escape(row)} <span class=against>− {escape(str(against))}</span>"
-        rows.append(f'<tr data-m="{numbers[row]}"><th scope="row">{shown}</th>{"".join(cells)}</tr>')
-    return _table(PAIRS.rstrip("."), columns(results.grid, metric), "Pair", rows)
+        shown = "".join(f'<td data-c="{i}">{cell}</td>' for i, cell in enumerate(cells))
+        rows.append(f'<tr><th scope="row">{pair_name(row, against, looks)}</th>{shown}</tr>')
+    return _table(f"{metric}: {PAIRS}".rstrip("."), columns(results.grid, metric), "Pair", rows)
 
 
-def _reach(difference: Difference | None) -> float:
-    """How far from 0 the interval of a difference goes."""
-    if difference is None or difference.low is None or difference.high is None:
-        return abs(difference.summary.mean or 0.0) if difference else 0.0
-    return max(abs(difference.low), abs(difference.high))
+def reach_of(differences: Iterable[Difference | None]) -> float:
+    """How far from 0 the intervals go."""
+    known = [d for d in differences if d is not None and d.summary.mean is not None]
+    ends = [abs(end) for d in known for end in (d.low, d.high, d.summary.mean) if end is not None]
+    return max(ends, default=0.0) or 1.0
 
 
 def _gap(results: Results, pair: tuple[str, str], column: str, metric: str) -> str:
@@ -149,13 +152,17 @@ def _gap(results: Results, pair: tuple[str, str], column: str, metric: str) -> s
     return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=MISSING))
 
 
-def _difference(difference: Difference | None, reach: float) -> str:
-    """Empty if it has no number."""
+def difference_cell(difference: Difference | None, metric: str, reach: float, brief: bool = False) -> str:
+    """Number, interval and outcome; empty if it has no number. The p-value and the seeds are left out if brief."""
     if difference is None or difference.summary.mean is None:
         return ""
-    mean, _, test = difference_text(difference).partition(" ")
-    bar = _interval(difference, reach)
-    return f'<span class="difference"><b>{mean}</b> {bar}<span class="test">{escape(test)}</span></span>'
+    mean, _, test = difference_text(difference).replace("-", "−").partition(" ")
+    outcome = judged(difference, metric)
+    word = "" if outcome == UNCLEAR else f'<span class="outcome">{outcome}</span>'
+    return (
+        f'<span class="difference {outcome}"><b>{mean}</b> {_interval(difference, reach)}{word}'
+        f'<span class="test">{escape(test.partition(", p")[0] if brief else test)}</span></span>'
+    )
 
 
 def _interval(difference: Difference, reach: float) -> str:
@@ -166,31 +173,39 @@ def _interval(difference: Difference, reach: float) -> str:
 
     low, high, mean = difference.low, difference.high, difference.summary.mean
     assert mean is not None
-    bar, clear = "", False
-    if low is not None and high is not None:
-        bar, clear = f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>', low > 0 or high < 0
+    bar = "" if low is None or high is None else f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>'
     return (
-        f'<svg class="interval{" clear" if clear else ""}" viewBox="-4 0 {BAR + 8} 14" aria-hidden="true">'
+        f'<svg class="interval" viewBox="-4 0 {BAR + 8} 14" aria-hidden="true">'
         f'<line class="zero" x1="{BAR // 2}" x2="{BAR // 2}" y1="0" y2="14"/>{bar}'
-        f'<circle cx="{at(mean)}" cy="7" r="3"/></svg>'
+        f'<circle cx="{at(mean)}" cy="7" r="3.5"/></svg>'
     )
+
+
+def data_of(place: Column | Panel) -> str:
+    """The attributes by which a dataset or a buffer is filtered."""
+    values = {"dataset": place.dataset, "buffer": place.buffer}
+    return "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value is not None)
 
 
 def _table(caption: str, found: list[Column], corner: str, rows: list[str]) -> str:
     """In a box of its own that scrolls, so that the page does not."""
     named = groups(found)
-    head = ""
+    head, first = "", 0
+    for group, members in named:
+        place = f'data-from="{first}" data-to="{first + members}" colspan="{members}"'
+        head += f'<th scope="colgroup" {place}>{escape(group)}</th>'
+        first += members
+    labels = "".join(
+        f'<th scope="col" data-c="{i}"{data_of(column)}>{escape(column.label if named else full_name(column))}</th>'
+        for i, column in enumerate(found)
+    )
     if named:
-        first, cells = 0, []
-        for group, members in named:
-            place = f'data-from="{first}" data-to="{first + members}" colspan="{members}"'
-            cells.append(f'<th scope="colgroup" {place}>{escape(group)}</th>')
-            first += members
-        head = f'<tr><th rowspan="2" scope="col" class="corner">{corner}</th>{"".join(cells)}</tr>'
-    labels = "".join(f'<th scope="col" data-c="{i}">{escape(column.label)}</th>' for i, column in enumerate(found))
-    head += f"<tr>{labels}</tr>" if named else f'<tr><th scope="col" class="corner">{corner}</th>{labels}</tr>'
+        head = f'<tr><th rowspan="2" scope="col" class="corner">{corner}</th>{head}</tr><tr>{labels}</tr>'
+    else:
+        head = f'<tr><th scope="col" class="corner">{corner}</th>{labels}</tr>'
     return (
+        '<div class="table"><p class="hint" aria-hidden="true">scroll sideways for more →</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f'<caption class="unseen">{escape(caption)}</caption><thead>{head}</thead><tbody>{"".join(rows)}</tbody>'
-        f'</table></div><p class="caption" aria-hidden="true">{escape(caption)}.</p>'
+        f'</table></div><p class="caption" aria-hidden="true">{escape(caption)}.</p></div>'
     )

@@ -1,12 +1,12 @@
-"""One look for all figures, those of docs/figures, too: colours that the colour-blind tell apart, names at the lines.
+"""One look for all figures, docs/figures included: colours that the colour-blind can tell apart, names at the lines.
 
-The methods of interest, those of pairs, are in colour, a base dashed and what is compared with it solid; the others are
-grey.
+Pairs are in colour, the base dashed and the row compared with it solid; other methods are grey.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,20 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = PALETTE = (
     ("#b57b00", "#e69f00"),
     ("#3a9bd9", "#8fcdf5"),
 )
-GREY, INK = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0")
-OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # in every report
-FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # of every table, and their dashes
+GREY, INK, SOFT = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0"), ("#565e6c", "#a3acba")
+LINE, FAINT = ("#dfe3e9", "#2e3540"), ("#e8ebf0", "#262c35")
+OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # the same in every report
+FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # the bounds in every table, and their dashes
 DASHES = ((4, 2), (8, 3), (9, 3, 2, 3))
 CALIBRATED = "DGC-"
 NAME_SIZE = 7.5  # points
+NAME_WIDTH = 26  # letters, before a name takes a second line
 LEADER = {"arrowstyle": "-", "lw": 0.4, "color": GREY[0], "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
-LOOK: Any = {  # of matplotlib's settings
+LOOK: Any = {  # matplotlib's settings
     "figure.dpi": 150,
     "savefig.dpi": "figure",
     "font.size": 8,
+    "text.color": INK[0],
     "axes.titlesize": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -40,10 +43,10 @@ LOOK: Any = {  # of matplotlib's settings
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
-    "grid.color": "#e8ebf0",
-    "xtick.color": "#565e6c",
-    "ytick.color": "#565e6c",
-    "axes.labelcolor": "#565e6c",
+    "grid.color": FAINT[0],
+    "xtick.color": SOFT[0],
+    "ytick.color": SOFT[0],
+    "axes.labelcolor": SOFT[0],
     "legend.frameon": False,
     "lines.scale_dashes": False,
     "svg.hashsalt": "report",
@@ -52,17 +55,22 @@ LOOK: Any = {  # of matplotlib's settings
 
 @dataclass(frozen=True)
 class Style:
-    light: str  # its colour on white
-    dark: str  # on black
+    light: str  # its colour on white; the palette has that on black
     dash: tuple[int, ...] | None
     width: float
     of_interest: bool
 
 
 def styles(results: Iterable[Results]) -> dict[str, Style]:
-    """The look of every row of all tables, by name."""
+    """The look of every row of all tables, by name.
+
+    With more pairs than colours, only the first row compared with each base is in colour.
+    """
     rows, bases = _rows(results)
     interesting = [row for row in rows if row in bases] or [row for row in rows if row not in FRAMES]
+    mains = list(main_pairs(bases))
+    more = [row for row in interesting if row not in mains]
+    interesting = mains if bases and len(interesting) > len(PALETTE) else [*mains, *more]
     found: dict[str, Style] = {}
     free = [colour for colour in PALETTE if colour not in {OWN.get(_family(row)) for row in interesting}]
     for number, row in enumerate(interesting):
@@ -71,17 +79,17 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
         if colour is None or any(style.light == colour[0] for style in found.values()):
             colour = free.pop(0) if free else PALETTE[number % len(PALETTE)]
         dash = None if number < len(PALETTE) else DASHES[number // len(PALETTE) % len(DASHES)]
-        found[row] = Style(*colour, dash, 2.2, True)
+        found[row] = Style(colour[0], dash, 2.2 if row in mains else 1.4, True)
         if base in rows and base not in bases:
-            found.setdefault(base, Style(*colour, DASHES[0], 1.6, True))
+            found.setdefault(base, Style(colour[0], DASHES[0], 1.6, True))
     for row in rows:
         frame = FRAMES.get(row)
-        found.setdefault(row, Style(*(INK if frame else GREY), frame, 1.2, False))
+        found.setdefault(row, Style((INK if frame else GREY)[0], frame, 1.2, False))
     return {row: found[row] for row in rows}
 
 
 def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
-    """All rows, and for each that is compared with another that other one."""
+    """All rows, and the base of each row that is compared with one."""
     rows: dict[str, None] = {}
     bases: dict[str, str] = {}
     for result in results:
@@ -92,39 +100,48 @@ def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
     return list(rows), bases
 
 
+def main_pairs(bases: dict[str, str]) -> dict[str, str]:
+    """For each base the first calibrated row; all pairs if no row is named `DGC-…`."""
+    calibrated = {row: base for row, base in bases.items() if row.startswith(CALIBRATED)}
+    firsts = {base: row for row, base in reversed(calibrated.items())}
+    return {row: base for row, base in calibrated.items() if firsts[base] == row} or bases
+
+
 def _family(row: str) -> str:
-    """`ER` of `DGC-ER, closed form`."""
+    """`ER` for `DGC-ER, closed form`."""
     return row.removeprefix(CALIBRATED).partition(", ")[0]
 
 
 def pyplot(formulas: bool = False) -> Any:
-    """matplotlib's, with this look; with formulas where no name comes from a file."""
+    """matplotlib's pyplot with this look. `formulas` only where no name comes from a file: else a $ is a $."""
     try:
         import matplotlib
     except ImportError:
         raise UserError("figures need matplotlib, which is missing: pip install matplotlib") from None
     matplotlib.use("Agg")
-    matplotlib.rcParams.update(LOOK | {"text.parse_math": formulas})  # else a $ is a $
+    matplotlib.rcParams.update(LOOK | {"text.parse_math": formulas})
     from matplotlib import pyplot
 
-    pyplot.close("all")  # the figure before is saved
+    pyplot.close("all")  # the previous figure is saved
     return pyplot
 
 
 def name_lines(figure: Any) -> None:
-    """Names at the right ends of all lines that have one, instead of a legend; moved apart where they would overlap.
+    """Write the names of all labelled lines at their right ends, instead of a legend, moved apart where they overlap.
 
-    The last thing to do: it depends on the limits of the axes.
+    Call this last: it depends on the limits of the axes.
     """
-    figure.draw_without_rendering()  # lays it out: how high are the axes?
+    figure.draw_without_rendering()  # lays out the axes, so that their height is known
     for axes in figure.axes:
         ends = [end for line in axes.get_lines() if (end := _end(axes, line)) is not None]
         ends.sort(key=lambda end: end[0])
+        names = [wrapped(line.get_label()) for _, _, line in ends]
+        heights = [1.2 * NAME_SIZE * (1 + name.count("\n")) + 1 for name in names]
         low, high = (72 / figure.dpi * edge for edge in (axes.bbox.y0, axes.bbox.y1))
-        for (at, value, line), place in zip(ends, spread([at for at, _, _ in ends], low, high), strict=True):
-            moved = abs(place - at) > NAME_SIZE / 2
+        places = spread([at for at, _, _ in ends], low, high, heights)
+        for (at, value, line), name, place in zip(ends, names, places, strict=True):
             axes.annotate(
-                line.get_label(),
+                name,
                 (1, value),
                 (9, place - at),
                 xycoords=axes.get_yaxis_transform(),
@@ -133,17 +150,12 @@ def name_lines(figure: Any) -> None:
                 fontsize=NAME_SIZE,
                 color=line.get_color(),
                 annotation_clip=False,
-                arrowprops={
-                    "arrowstyle": "-",
-                    "lw": 0.4,
-                    "color": GREY[0],
-                    "shrinkA": 1,
-                    "shrinkB": 1,
-                    "relpos": (0, 0.5),
-                }
-                if moved
-                else None,
+                arrowprops=LEADER if abs(place - at) > NAME_SIZE / 2 else None,
             )
+
+
+def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+    return textwrap.fill(name, width)
 
 
 def _end(axes: Any, line: Any) -> tuple[float, float, Any] | None:
@@ -154,15 +166,18 @@ def _end(axes: Any, line: Any) -> tuple[float, float, Any] | None:
     return 72 / axes.figure.dpi * float(axes.transData.transform((0, values[-1]))[1]), values[-1], line
 
 
-def spread(places: list[float], low: float, high: float, gap: float = 1.3 * NAME_SIZE) -> list[float]:
-    """Rising places moved apart by at least the gap, as little as possible, between the limits if there is room."""
-    groups: list[tuple[float, int]] = []  # neighbours that touch: sum of their places less their gaps, and number
-    for i, place in enumerate(places):
-        total, count = place - i * gap, 1
+def spread(places: Sequence[float], low: float, high: float, heights: Sequence[float]) -> list[float]:
+    """Rising places moved as little as possible so that names of these heights do not overlap.
+
+    They stay between the limits if there is room.
+    """
+    offsets = [sum(heights[:i]) + height / 2 for i, height in enumerate(heights)]
+    groups: list[tuple[float, int]] = []  # neighbours that touch: sum of their places less their offsets, and number
+    for place, offset in zip(places, offsets, strict=True):
+        total, count = place - offset, 1
         while groups and groups[-1][0] / groups[-1][1] > total / count:
             other = groups.pop()
             total, count = total + other[0], count + other[1]
         groups.append((total, count))
     starts = [total / count for total, count in groups for _ in range(count)]
-    highest = high - (len(places) - 1) * gap
-    return [min(max(start, low), highest) + i * gap for i, start in enumerate(starts)]
+    return [min(max(start, low), high - sum(heights)) + offset for start, offset in zip(starts, offsets, strict=True)]

@@ -1,7 +1,7 @@
 """What the tables of a report have in common, whatever they are written in, and their Markdown.
 
-Columns in groups, numbers and differences in words, and whether a number agrees with the paper's, which is said only at
-the paper's own scale.
+Columns in groups, numbers and differences in words, which of them are better, and whether a number agrees with the
+paper's, which is judged only at the paper's own scale.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from typing import NamedTuple
 from experiments.cells import Expansion, merged_flags
 from experiments.grid import Grid, PaperValue
 from experiments.results.collection import UNDEFINED, Results, column_flags
+from experiments.results.records import LESS_IS_BETTER
 from experiments.results.statistics import Difference, Summary
 
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
 PAPER_PROFILE = "paper"
-ERRORS = 2  # this many standard errors of a difference are taken for chance
+ERRORS = 2  # up to this many standard errors a difference is put down to chance
+BETTER, WORSE, UNCLEAR = "better", "worse", "unclear"
 AGREES, HIGHER, LOWER, UNTOLD = "agrees", "higher", "lower", "untold"
 LEGEND = {
     AGREES: ("✓", f"within {ERRORS} standard errors of the difference, √(ours² + paper's²)"),
     HIGHER: ("▲", "higher than the paper by more than that"),
     LOWER: ("▼", "lower than the paper by more than that"),
-    UNTOLD: ("·", "without a standard error, ours (fewer than 2 runs) or the paper's, it can't be told"),
+    UNTOLD: ("·", "cannot be judged without both standard errors (ours needs 2 runs or more)"),
 }
 
 
@@ -38,6 +40,11 @@ class Column(NamedTuple):
     label: str
     dataset: str | None
     buffer: str | None
+
+
+def full_name(column: Column) -> str:
+    """The name of a column that stands alone: a mere number is the buffer."""
+    return f"buffer {column.name}" if column.name and column.name == column.buffer else column.name or column.label
 
 
 def columns(grid: Grid, metric: str) -> list[Column]:
@@ -91,13 +98,25 @@ def agreement(ours: Summary, paper: PaperValue) -> Agreement | None:
     return Agreement(difference, HIGHER if difference > 0 else LOWER)
 
 
+def judged(difference: Difference, metric: str) -> str:
+    """Better or worse only if the confidence interval excludes 0."""
+    if difference.low is None or difference.high is None or difference.low <= 0 <= difference.high:
+        return UNCLEAR
+    return BETTER if (difference.high < 0) == (metric in LESS_IS_BETTER) else WORSE
+
+
+def with_arrow(metric: str) -> str:
+    """The metric with the direction that is better."""
+    return f"{metric} {'↓' if metric in LESS_IS_BETTER else '↑'}"
+
+
 def markdown(results: Results) -> str:
     """One table per metric with the paper's numbers beside ours, and below it the differences of paired rows."""
     grid = results.grid
     explained = " ".join(filter(None, [grid.conditions, "Mean ± standard error (number of seeds)."]))
     parts = [f"## {text(grid.title)}", text(explained)]
     for metric in grid.metrics:
-        parts += [f"### {metric}", table(number_rows(results, metric))]
+        parts += [f"### {with_arrow(metric)}", table(number_rows(results, metric))]
         if differences := pair_rows(results, metric):
             parts += [PAIRS, table(differences)]
     parts += ["\n".join(f"- {text(note)}" for note in [*grid.notes, *missing([results.expansion])])]
@@ -133,17 +152,18 @@ def number_parts(summary: Summary) -> tuple[str, str, str]:
 
 def pair_rows(results: Results, metric: str) -> list[list[str]]:
     """The differences of the paired rows with their head; empty if there are none."""
-    lines = [[name, *map(difference_text, found)] for name, found in pairs(results, metric).items()]
+    rows = results.grid.rows
+    lines = [[f"{r} − ({rows[r].against})", *map(difference_text, d)] for r, d in pairs(results, metric).items()]
     return [["", *(column or metric for column in results.grid.columns)], *lines] if lines else []
 
 
 def pairs(results: Results, metric: str) -> dict[str, list[Difference | None]]:
-    """The differences of the paired rows that have any, by column."""
+    """The differences of the paired rows that have any, by row; a list has one per column."""
     found = {}
-    for row, spec in results.grid.rows.items():
+    for row in results.grid.rows:
         differences = [results.difference(row, column, metric) for column in results.grid.columns]
         if any(d is not None and d.summary.n for d in differences):
-            found[f"{row} − ({spec.against})"] = differences
+            found[row] = differences
     return found
 
 

@@ -1,4 +1,4 @@
-"""What came out of a grid: the records of its finished runs, their statistics, and raw files of all of it."""
+"""The results of a grid: the records of its finished runs, their statistics, and files with all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from experiments.results.statistics import Difference, Summary, paired_differenc
 from utils.loggers import plain
 from utils.resume.files import atomic_write_text
 
-UNDEFINED = "–"  # the runs are there, and do not have it
+UNDEFINED = "–"  # the runs are finished and do not have it
 MISSING = "missing"  # no run is finished
 NOT_AVAILABLE = "not available"
 ABSENT = ""  # the grid has no such cell
@@ -46,7 +46,7 @@ class Results:
         return values
 
     def gap(self, row: str, column: str, metric: str) -> str | None:
-        """What stands in a cell that has no number; None if it has one."""
+        """What a cell without a number shows; None if it has one."""
         if (row, column) in self.expansion.unavailable:
             return NOT_AVAILABLE
         if merged_flags(self.grid, row, column) is None:
@@ -59,7 +59,7 @@ class Results:
         return summarise(list(self.by_seed(row, column, metric).values()))
 
     def difference(self, row: str, column: str, metric: str) -> Difference | None:
-        """To the row that it is compared with; None if there is none."""
+        """Difference to the row that it is compared with; None if there is none."""
         against = self.grid.rows[row].against
         if against not in self.grid.rows:
             return None
@@ -67,7 +67,7 @@ class Results:
 
 
 def read_results(expansions: Iterable[Expansion], curves: bool = False) -> list[Results]:
-    """Each run is read once, however many cells share it; with `curves` its log, too."""
+    """Each run is read once, however many cells share it; with `curves`, so is its log."""
     known: dict[Path, Record | None] = {}
 
     def record(cell: Cell) -> Record | None:
@@ -84,11 +84,11 @@ def read_results(expansions: Iterable[Expansion], curves: bool = False) -> list[
 
 def write_results(results: Sequence[Results], directory: Path) -> None:
     """`results.json`: the tables, and one record per run with the cells that it belongs to. `results.csv`: one line
-    per cell and seed. Run directories are not needed to make a report from these, and no path or host is in them.
+    per cell and seed. A report can be made from these without the run directories; no path or host is in them.
     """
     runs, environments = _runs(results)
     lists = {"tables": [_described(r) for r in results], "environments": environments, "runs": runs}
-    # An element of a list per line: small, and still good to read and to compare.
+    # One list element per line: small, yet easy to read and to compare.
     parts = [f'"{name}": [\n' + ",\n".join(map(_line, items)) + "\n]" for name, items in lists.items()]
     atomic_write_text(directory / "results.json", "{" + ",\n".join(parts) + "}\n", flag="--output")
     atomic_write_text(directory / "results.csv", _csv(results), flag="--output")
@@ -140,7 +140,7 @@ def _described(results: Results) -> dict[str, Any]:
 
 
 def column_flags(grid: Grid, column: str) -> Flags:
-    """What a column is about, as far as it is the same in all rows."""
+    """Dataset and buffer of a column, if all rows share them."""
     flags = grid.flags | grid.columns[column]
     return {name: flags[name] for name in COLUMN_FLAGS if flags.get(name) is not None}
 

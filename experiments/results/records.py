@@ -1,4 +1,4 @@
-"""What a finished run leaves for tables: one small record, read from the files of its directory."""
+"""What tables need of a finished run: one small record, read from the files in its directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Record = dict[str, Any]
 KEPT = "model dataset seed config_hash class_il task_il test n_tasks steps parameters stored_bytes".split()
 ACCURACY_DIGITS = 3
 TIMED_TASKS = 3  # the paper's table of training times has the first three
-LOSS_POINTS = 120  # of a run
+LOSS_POINTS = 120  # per run
 MEASUREMENTS = 120
 DIGITS = 4  # significant ones: a curve shows fewer
 DIAGNOSTICS = ("batch", "buffer", "calibrated")
@@ -36,17 +36,12 @@ MEASUREMENTS_OF = {"diagnostics": MEASURED, "whole_loss": ["seen", "past", "curr
 
 
 def read_summary(path: Path) -> Record | None:
-    """What came out of a run that is done, which is finished and not damaged; None of any other."""
+    """The results of a run that is finished and not damaged; None for any other."""
     return inspect_run(path)[0]
 
 
-def damage(path: Path) -> str | None:
-    """Which file of a finished run is damaged, why, and what to do about it; None of any other run."""
-    return inspect_run(path)[1]
-
-
 def inspect_run(path: Path) -> tuple[Record | None, str | None]:
-    """`read_summary` and `damage`, with each file read once."""
+    """The results, or else which file of a finished run is damaged, why, and what to do about it."""
     try:
         found = check_finished(path)
         return None if found is None else _results(found), None
@@ -57,8 +52,8 @@ def inspect_run(path: Path) -> tuple[Record | None, str | None]:
 def read_record(path: Path, args: Namespace, curves: bool = False) -> Record | None:
     """The record of the run in a directory, begun with `args`; None if it is not finished. It names no paths.
 
-    With `curves` it has the loss and the errors of gradients over the steps, for which the whole log is read. A run
-    that is damaged counts as not finished, with a warning: it must not take the others of its table with it.
+    With `curves` it has the loss and the errors of gradients over the steps, for which the whole log is read. A damaged
+    run counts as not finished, with a warning: it must not spoil the rest of its table.
     """
     try:
         found = read_finished(path)
@@ -85,11 +80,11 @@ def _results(found: Finished) -> Record:
     return record | {"average_accuracy": plain(average_accuracy(found.class_il)), "accuracy": plain(lower)}
 
 
-# -- what the log of a run tells beyond its summary, thinned out --------------------------------------------------
+# -- what the log of a run adds to its summary, thinned out ------------------------------------------------------
 
 
 def read_curves(log: Path) -> dict[str, Any]:
-    """`task_steps`: the steps of each task. `loss`: of each task the means over equal parts of it. `diagnostics` and
+    """`task_steps`: the steps of each task. `loss`: for each task the means over equal parts of it. `diagnostics` and
     `whole_loss`: each value by measurement, with `at`, the run's step. What the log does not have is left out.
     """
     losses: dict[int, list[float | None]] = {}
@@ -109,7 +104,7 @@ def read_curves(log: Path) -> dict[str, Any]:
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
-    """The log's lines; one that is damaged takes no other with it."""
+    """The log's lines; damaged ones are skipped."""
     try:
         lines = log.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -181,3 +176,5 @@ METRICS: dict[str, Callable[[Record], float | None]] = {
     "MB": _megabytes,
     **{f"T{task}": partial(_task_seconds, task) for task in range(1, TIMED_TASKS + 1)},
 }
+TIMES = ("seconds", *(f"T{task}" for task in range(1, TIMED_TASKS + 1)))
+LESS_IS_BETTER = ("FF", "FF Task-IL", "MB", *TIMES)

@@ -1,6 +1,6 @@
 """Mean and spread over seeds, differences between two methods over the seeds that both have, and rank correlation.
 
-What one or no run cannot tell is None, and shown as –.
+What too few runs leave undefined is None, and shown as –.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`results.json` read again, which needs no run directories, and the shape that it must have."""
+"""Reading `results.json` again, without run directories, and the shape that it must have."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_stored(path: Path) -> list[Results]:
         return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
     except OSError as error:
         raise UsageError(f"--from {path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no JSON, or not what was written
+    except (ValueError, RecursionError) as error:  # not JSON, or changed since
         raise UsageError(
             f"--from {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
             "written with --output DIR, unchanged"
@@ -66,7 +66,7 @@ def read_stored(path: Path) -> list[Results]:
 
 
 def _check_values(content: dict[str, Any]) -> None:
-    """ValueError with the reason if no report can be made of it."""
+    """ValueError with the reason if no report can be made from it."""
     if not content["tables"]:
         raise ValueError("tables is empty")
     for i, table in enumerate(content["tables"]):
@@ -104,7 +104,7 @@ def _records(table: dict[str, Any], runs: list[Record]) -> dict[tuple[str, str, 
 
 
 def _expansion(table: dict[str, Any]) -> Expansion:
-    """A grid with what tables are made of; it cannot be run any more."""
+    """A grid that suffices for tables; it cannot be run."""
     absent: dict[str, dict[str, None]] = {row: {} for row in table["rows"]}
     for row, column in table["absent"]:
         absent.setdefault(row, {})[column] = None

@@ -1,4 +1,4 @@
-"""What is written down about a cell beside its run directory: the log of its process, its leases, why it failed."""
+"""What is kept about a cell beside its run directory: the log of its process, its leases, why it failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cells_root(path: Path) -> Path:
 
 
 def cell_directory(path: Path) -> Path:
-    """Where log, leases and failure of the run in `path` are: what is in `path` itself belongs to the run."""
+    """The folder for log, leases and failure of the run in `path`: `path` itself belongs to the run."""
     return cells_root(path).joinpath(*path.parts[-3:])
 
 

@@ -1,8 +1,7 @@
 """Run the cells of a grid on this machine, a few at a time; others may work on the same directory.
 
-A cell is done if and only if its run directory holds a summary, and no damaged file. So the same command continues
-after whatever happened: it claims one unfinished cell after the other (`leases.py`), and each run resumes from its
-checkpoint.
+A cell is done if and only if its run directory holds a summary and no damaged file. So the same command continues
+whatever happened: it claims one unfinished cell after another (`leases.py`), and each run resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class Engine:
     def _out_of_patience(self) -> bool:
         if time.monotonic() - self._idle_since < self.patience:
             return False
-        say(f"{len(self.waiting)} runs are still in the hands of other processes, and left to them")
+        say(f"{len(self.waiting)} runs are still held by other processes, and left to them")
         return True
 
     def _stop_if_asked(self, signals: StopSignals) -> None:
@@ -162,7 +161,7 @@ class Engine:
             elif not self._finished(cell, lease):  # by the process that had it before
                 self.start(cell, lease, free.pop(0))
         if left and free and not self._busy() and not self._told_to_wait:
-            say(f"{len(left)} runs are in the hands of other processes; waiting for them")
+            say(f"{len(left)} runs are held by other processes; waiting for them")
             self._told_to_wait = True
         self.waiting = left
         self._fill_at = time.monotonic() + OTHERS_SECONDS
@@ -181,7 +180,7 @@ class Engine:
             return False
         if lease is not None:
             lease.release()
-        # One that is held is of a process whose run has its summary and is still sending the last of it to wandb.
+        # A lease that is held belongs to a run that has its summary and is still sending the last of it to wandb.
         if not held(cell_directory(cell.path), self.stale_seconds):
             remove_leases(cell_directory(cell.path))
         return True

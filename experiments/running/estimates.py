@@ -1,4 +1,4 @@
-"""Time and disk that runs will take: from finished runs of the same kind on this machine, else from a probe."""
+"""Estimates of time and disk: from finished runs of the same kind on this machine, or else from a probe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from utils.run.read_results import read_environment, read_timing
 
 @dataclass(frozen=True)
 class Estimate:
-    """Needs of one run. `source` says how it was measured; None if it could not be, for the reason in `error`."""
+    """What one run needs. `source` says how that was measured; None if it could not be, with the reason in `error`."""
 
     seconds: float
     bytes: float
@@ -32,8 +32,8 @@ class Estimate:
 
 
 def kind_of(args: Namespace) -> str:
-    """What the time of a run depends on, as a short text: all that matters to its numbers, apart from the seed, the
-    size of the buffer and all that is a fraction (learning rates, weights, α).
+    """A hash of what the time of a run depends on: all that affects its numbers, apart from the seed, the buffer size
+    and fractions (learning rates, weights, α).
     """
     config = relevant_config(args)
     kept = {k: v for k, v in config.items() if k not in ("seed", "buffer_size") and not isinstance(v, float) and v}
@@ -80,7 +80,7 @@ class Estimates:
                 self._by_kind[kind] = Estimate(seconds, sizes, "a probe")
 
     def probe(self, cells: Iterable[Cell], threads: int, device: str, tell: Callable[[str], None]) -> None:
-        """Measure every kind of run that is not known yet; what was measured is kept for the next time."""
+        """Measure every kind of run that is not known yet, and keep the measurements for the next time."""
         for cell in cells:
             kind = kind_of(cell.args)
             if kind in self._by_kind:
@@ -102,7 +102,7 @@ class Estimates:
 
 
 def _ran_on(path: Path, device: str) -> bool:
-    """Whether a run was on a device of that kind, as far as it tells."""
+    """Whether a run used a device of that kind, as far as is known."""
     try:
         used = str(stored_config(path, "args")["device"])
     except (UserError, KeyError):
@@ -115,7 +115,7 @@ def _probes_file(cell: Cell) -> Path:
 
 
 def _stored_probes(cell: Cell) -> dict[str, Any]:
-    """By name; none from a damaged file, since they can be made again."""
+    """By name; none from a damaged file, because they can be measured again."""
     found = read_json(_probes_file(cell))
     probes = found if isinstance(found, dict) else {}
     return {name: p for name, p in probes.items() if isinstance(p, dict) and {"seconds", "bytes"} <= p.keys()}

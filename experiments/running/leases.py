@@ -3,11 +3,11 @@
 A cell's leases are the files `lease.0`, `lease.1`, … of its directory, and the highest number holds. Whoever
 wants the cell creates the next number, which the file system grants to one of them only (`O_CREAT | O_EXCL`, also on
 NFS); but only if the holder's lease is stale, that is, was not touched for a while. Numbers never fall while the
-cell is unfinished, so a process that was slow to act on what it saw finds its number taken. (Taking a stale lease
-away by renaming it has no such memory: the slow one would rename away the lease of the quick one.)
+cell is unfinished, so a slow process finds its number taken. (Renaming a stale lease has no such memory: a slow
+process would rename the new lease of a quick one.)
 
 Times are those of the file server: the age of a lease is the difference to a file just touched there, whatever the
-clocks of the machines say. Only who may not write there, and so can claim nothing, goes by the machine's clock.
+clocks of the machines say. Only a process that may not write there, and so can claim nothing, uses the machine's clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lease:
         self._renewed = time.monotonic()
 
     def beat(self, stale_seconds: float = STALE_SECONDS) -> bool:
-        """Renew; False if the lease was lost: it had gone stale, and another process has the cell now.
+        """Renew; False if the lease was lost: it was stale, and another process has the cell now.
 
         What the file server refuses for a moment is tried again at the next beat, while nobody can take the cell.
         """
@@ -51,13 +51,13 @@ class Lease:
             if now - self._renewed < GIVE_UP * stale_seconds:
                 return True
             reason = f"cannot renew the claim {self.path}: {error.strerror}"
-            raise UserError(f"{reason}; repeat the command when that is mended") from error
+            raise UserError(f"{reason}; repeat the command when that is fixed") from error
         self._renewed = now
         return ours
 
     def release(self) -> None:
         """Let anyone have the cell at once: a lease not touched since 1970 is stale. The number stays taken."""
-        with contextlib.suppress(OSError):  # it has gone, or goes stale by itself
+        with contextlib.suppress(OSError):  # it is gone, or becomes stale by itself
             os.utime(self.path, (0, 0))
 
 
@@ -75,7 +75,7 @@ def create(path: Path) -> Lease | None:
     owner = f"{os.getpid()} {_machine()} {os.urandom(8).hex()}"
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    except (FileExistsError, FileNotFoundError):  # another was quicker, or has even finished the cell and tidied up
+    except (FileExistsError, FileNotFoundError):  # another process was quicker, or has finished already
         return None
     try:
         os.write(descriptor, owner.encode())

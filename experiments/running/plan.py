@@ -1,4 +1,4 @@
-"""What a command would do: how many runs, how many are done, and the time and disk of the others."""
+"""What a command would do: how many runs, how many are done, and time and disk for the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from experiments.cells import Cell, Expansion, conditions, distinct_runs
 from experiments.report.tables import missing, table
-from experiments.results.records import damage, read_summary
+from experiments.results.records import inspect_run, read_summary
 from experiments.running.estimates import Estimate, Estimates
 from utils.status import duration
 
@@ -21,12 +21,12 @@ def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) 
     runs, left = distinct_runs(cells), unfinished(cells)
     lines = [*conditions(expansions), _counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
     lines += [f"{len(runs)} runs in all, {len(runs) - len(left)} done, {len(left)} to go."]
-    lines += [f"damaged: {cell.name}: {reason}" for cell in left if (reason := damage(cell.path))]
+    lines += [f"damaged: {cell.name}: {reason}" for cell in left if (reason := inspect_run(cell.path)[1])]
     return "\n".join([*lines, *_needs([estimates.of(cell) for cell in left], at_a_time)])
 
 
 def _counts(expansions: Sequence[Expansion], left: set) -> str:
-    """For each table its runs, those done, and those that no table above it has."""
+    """For each table its runs, how many are done, and how many no table above has."""
     seen: set = set()
     rows = []
     for expansion in expansions:
@@ -49,5 +49,5 @@ def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
         )
         lines.append(f"Disk: {sum(estimate.bytes for estimate in known) / 1e9:.2g} GB.")
     reasons = Counter(estimate.error if estimate else "not measured" for estimate in estimates if estimate not in known)
-    without = "Not in it:" if known else "Time and disk are unknown of"
+    without = "Not included:" if known else "Time and disk are unknown for"
     return lines + [f"{without} {count} runs ({reason})." for reason, count in reasons.items()]

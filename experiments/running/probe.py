@@ -25,7 +25,7 @@ from utils.training import Trainer
 
 FIRST_TASK_STEPS = 3
 LEAST_STEPS, LEAST_SECONDS = 3, 0.3
-# Not counted: what is measured or evaluated beside training. wandb must not hear of a run that is none.
+# Not counted: measurements and evaluations besides training. A probe is not sent to wandb.
 LEFT_OUT = {"dgc_diagnostics": 0, "loss_diagnostics": None, "eval_epochs": None, "nowand": 1}
 
 
@@ -86,7 +86,7 @@ def _wait(trainer: Trainer) -> None:
 
 
 def probe(argv: list[str], threads: int, answer: Connection) -> None:
-    """In a process of its own: sends what was measured, or why nothing could be."""
+    """In a process of its own: sends the measurement, or why there is none."""
     accept_signals()
     torch.set_num_threads(threads)
     result: dict[str, Any]

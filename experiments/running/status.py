@@ -1,4 +1,4 @@
-"""How far a grid is: read from run directories and leases, and SLURM's queue if anything was submitted to it."""
+"""The progress of a grid, from run directories and leases, and from SLURM's queue if anything was submitted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TAIL_BYTES = 1 << 16  # more than the last line of `metrics.jsonl`
 class CellStatus:
     """`progress` is the part of its tasks that a run has finished, `reason` why a failed one failed.
 
-    `job` is SLURM's, of a run that is queued, or failed without a word of its own.
+    `job` is the SLURM job of a run that is queued, or that failed without an error of its own.
     """
 
     cell: Cell
@@ -58,7 +58,7 @@ def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
 
 
 def statuses(expansions: Sequence[Expansion]) -> tuple[dict[Path, CellStatus], str]:
-    """By run directory; and what to say if SLURM has some of them but cannot be asked."""
+    """By run directory; and a message if SLURM has some of them but cannot be asked."""
     cells = [cell for expansion in expansions for cell in expansion.cells]
     found = {cell.path: status_of(cell) for cell in distinct_runs(cells)}
     waiting = [s.cell for s in found.values() if s.state == WAITING]
@@ -114,7 +114,7 @@ def status(expansions: Sequence[Expansion]) -> str:
 
 
 def _remaining(found: Sequence[CellStatus]) -> str:
-    """The time until all is done, at the present number of processes; failed runs are not in it."""
+    """The time until all is done with the present number of processes; failed runs are not included."""
     running = [s for s in found if s.state == RUNNING]
     left = [s for s in found if s.state in UNFINISHED]
     if not left:

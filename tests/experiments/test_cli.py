@@ -191,7 +191,7 @@ def test_the_remedy_names_the_place_that_was_given(tmp_path: Path, capsys: pytes
 def test_without_a_probe_time_and_disk_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}})
     assert call("plan", "--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data", "--no_probe") == 0
-    assert capsys.readouterr().out.endswith("Time and disk are unknown of 1 runs (not measured).\n")
+    assert capsys.readouterr().out.endswith("Time and disk are unknown for 1 runs (not measured).\n")
 
 
 def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(
@@ -225,7 +225,7 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
         r"Time: \d.* of work, .* with 1 at a time \(measured on this machine: a probe for 2 of them\)", output.out
     )
     assert re.search(r"^Disk: \S+ GB\.$", output.out, re.M)
-    assert re.search(r"^Not in it: 2 runs \(.+\)\.$", output.out, re.M)
+    assert re.search(r"^Not included: 2 runs \(.+\)\.$", output.out, re.M)
     assert output.err.count("measuring") == 2
     assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
 

@@ -145,7 +145,7 @@ def test_the_time_left_is_that_of_like_runs_on_this_machine(half_done: Expansion
     assert "10 runs in all, 5 done, 5 to go." in text
     # Two runs of ER (47 s each) and one of SGD (17 s).
     assert "1 min 51 s of work, 56 s with 2 at a time (measured on this machine: finished runs for 3 of them)" in text
-    assert "Not in it: 2 runs (not measured)." in text
+    assert "Not included: 2 runs (not measured)." in text
 
 
 def test_the_part_that_is_done_is_of_the_tasks_that_are_run(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from experiments.running.cell_files import cell_directory, log_file, read_failur
 from experiments.running.engine import Engine
 from experiments.running.processes import threads_per_process
 from experiments.running.slurm import queue as slurm_queue
-from experiments.running.slurm.engine import is_to_go_on
+from experiments.running.slurm.engine import should_continue
 from experiments.running.slurm.queue import jobs_of, last_words, submissions_folder, write_record
 from experiments.running.slurm.sbatch import parameters
 from experiments.running.status import status
@@ -304,29 +304,29 @@ def test_status_of_what_is_queued_and_of_what_ended_without_a_word(
     assert "Which of the waiting runs are queued is unknown: squeue is not found" in text and "failed: ER" not in text
 
 
-def test_a_job_asks_again_whether_it_is_to_go_on(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_asks_again_whether_it_should_continue(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that does not answer at the time limit must not end the job for good."""
     monkeypatch.setattr("experiments.running.slurm.engine.PAUSES", (0.0, 0.0))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     folder = programs(squeue="echo >> asked; [ $(wc -l < asked) -ge 3 ] && echo RUNNING || exit 1")
-    assert is_to_go_on()
+    assert should_continue()
     (folder / "squeue").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(UserError, match="squeue failed"):
-        is_to_go_on()
+        should_continue()
 
 
-def test_slurms_verdict_is_a_tasks_last_word(tmp_path: Path) -> None:
+def test_slurms_verdict_is_a_jobs_last_word(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x\nslurmstepd: error: *** JOB 7 ON n CANCELLED DUE TO TIME LIMIT ***\nsrun: z\n")
     assert last_words(tmp_path / "log") == "slurmstepd: error: *** JOB 7 ON n CANCELLED DUE TO TIME LIMIT ***"
 
 
-def test_a_task_leaves_to_others_what_they_have(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_job_leaves_to_others_what_they_have(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     (cell,) = expanded(tmp_path, flags=DIGITS, rows=ROWS).cells
     cell_directory(cell.path).mkdir(parents=True)
     (cell_directory(cell.path) / "lease.0").write_text("1 another-machine pid:[1] abc")
     outcome = Engine([cell], ["cpu"], patience=1).run()
     assert (outcome.exit_code, outcome.done, outcome.failed) == (0, [], {})
-    assert "1 runs are still in the hands of other processes" in capfd.readouterr().out
+    assert "1 runs are still held by other processes" in capfd.readouterr().out
 
 
 def test_a_job_uses_no_more_cores_than_it_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:

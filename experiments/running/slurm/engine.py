@@ -2,7 +2,7 @@
 
 submitit writes the batch file, starts our callable on the node, and requeues it on a signal: before the time limit, or
 when the job is preempted. While the engine runs, the signals are the engine's; it lets its runs save, and only then
-submitit hears of them. Nothing but command lines is kept with a job: how far a run is, its directory knows.
+submitit hears of them. A job stores command lines only: the progress of a run is in its directory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from utils.status import say
 
 DEFAULT_ARRAY_SIZE = 1001  # SLURM's
 PAUSES = (2.0, 4.0, 8.0)  # seconds, if squeue fails: a controller that is busy must not cost the requeue
-MOST_TIMEOUTS = 100  # of one job; a run that needs more than that is hardly getting on
-# A run may be in the hands of the job's own predecessor, whose node has died: its lease will be stale by then.
+MOST_TIMEOUTS = 100  # per job; a run that needs more makes hardly any progress
+# The job's own predecessor may hold a run after its node has died: its lease will be stale by then.
 PATIENCE = STALE_SECONDS + 20
 
 
@@ -64,7 +64,7 @@ class Share:
         try:
             cells = [parsed_cell(*cell) for cell in self.cells]
             outcome = Engine(cells, available_devices(), patience=PATIENCE).run()
-            if outcome.stopped and is_to_go_on():
+            if outcome.stopped and should_continue():
                 _hand_on_to_submitit()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -77,7 +77,7 @@ class Share:
         return load_submitit().helpers.DelayedSubmission(self)
 
 
-def is_to_go_on() -> bool:
+def should_continue() -> bool:
     """Whether SLURM believes that this job is running. If not, it is cancelled (and a requeue would undo that) or
     requeued already."""
     with blocked_signals():  # those that SLURM sends to all processes must not end squeue
@@ -116,7 +116,7 @@ def submit(cells: Sequence[Cell], args: Namespace) -> None:
 
 
 def _most_jobs() -> int:
-    """That one array may have here."""
+    """The largest number of jobs in an array here."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.M)
     return max(1, int(found[1])) if found else DEFAULT_ARRAY_SIZE
 

@@ -1,7 +1,7 @@
 """What was submitted to SLURM, and what its queue says about it.
 
-Each submission has a folder with the logs of its jobs and a record of the runs that each job has. A job that is
-in the queue no more while its run is unfinished has failed, been killed or been cancelled: no accounting is needed.
+Each submission has a folder with the logs of its jobs and a record of the runs that each job has. A job that has
+left the queue while its run is unfinished has failed, or was killed or cancelled: no accounting is needed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from utils.resume.files import atomic_write_text
 
 RECORD = "submission.json"
 ASK_SECONDS = 30.0  # between two calls of squeue, which all users of a cluster share
-UNKNOWN_JOB = "Invalid job id"  # what squeue says of a job that ended a while ago, if it is asked for no other
+UNKNOWN_JOB = "Invalid job id"  # what squeue says when asked only for a job that ended a while ago
 STARTED = "Starting with JobEnvironment"  # submitit's first words
 VERDICT = "error: *** JOB"  # … CANCELLED AT … DUE TO TIME LIMIT ***
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of an array; `state` as squeue has it, such as PENDING, or None if it is in the queue no more."""
+    """One job of an array; `state` as squeue has it, such as PENDING, or None if it has left the queue."""
 
     name: str
     log: Path
@@ -43,7 +43,7 @@ class Job:
 
     @property
     def condition(self) -> str:
-        """`pending, Priority`, or `running`, of a run that the job has not come to yet."""
+        """`pending, Priority`, or `running` for a run that the job has not reached yet."""
         return ", ".join([str(self.state).lower(), *([self.reason] if self.reason not in ("", "None") else [])])
 
 

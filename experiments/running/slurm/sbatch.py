@@ -15,7 +15,7 @@ SIGNAL_SECONDS = 120  # before the limit: a run saves at the next step boundary,
 LEAST_MINUTES = 5  # the signal may come a minute early; a job that gets it at once would requeue itself for ever
 FLAGS = ("partition", "time", "array_jobs", "sbatch")
 OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=(.*))?")
-# What the job array stands on.
+# What the job array relies on.
 OWN_OPTIONS = (
     "array chdir error job-name no-requeue nodes ntasks ntasks-per-node open-mode output partition requeue signal "
     "time wait wrap"
@@ -25,14 +25,14 @@ OWN_OPTIONS = (
 def add_flags(command: ArgumentParser) -> None:
     add = command.add_argument
     add("--engine", choices=["local", "slurm"], default="local", help="slurm: submit the runs as a job array")
-    add("--partition", metavar="NAME", help="slurm: of the jobs (default: the cluster's)")
+    add("--partition", metavar="NAME", help="slurm: partition of the jobs (default: the cluster's)")
     add("--time", type=_minutes, help="slurm: limit of a job, in minutes, or as 4:00:00 or 1-12")
     add("--array_jobs", type=number(int, 1), help="slurm: number of jobs that share the runs (default: one each)")
     add("--sbatch", nargs="+", metavar="NAME=VALUE", type=_option, help="slurm: further options of sbatch")
 
 
 def check_flags(args: Namespace) -> None:
-    """What belongs to the other engine is refused: whoever gave it expects something of it."""
+    """Flags of the other engine are refused: whoever gives one expects an effect."""
     if args.engine == "local":
         given = [name for name in FLAGS if getattr(args, name) is not None]
         if given:
