@@ -53,6 +53,8 @@ FEATURES = {"ncm", "ridge"}  # which need frozen features, not images
 DIGITS = ["--n_epochs=1", "--batch_size=64", "--stop_after=2", "--non_verbose=1", "--nowand=1", "--seed=0"]
 # Without published settings for the digits these must be told.
 OF_METHODS = {name: ["--alpha=0.1", "--beta=0.5"] for name in ("derpp", "dgc-derpp", "gcr")}
+# GCR chooses among images that were classified right, which random ones are not, unless there is one epoch.
+OF_STEPS = {"gcr": ["--n_epochs=1"]}
 OF_METHODS |= {"aop": ["--backbone=resnet18", "--num_filters=4"]}
 
 
@@ -87,7 +89,14 @@ def trained(model: str, device: str) -> float | str:
 def steps_of(model: str, device: str, width: int, level: int, *flags: str) -> list[str]:
     """The command line of a model in the second task of (random) CIFAR-100."""
     buffer = [] if model in WITHOUT_BUFFER else ["--buffer_size=500"]
-    flags = (*buffer, f"--num_filters={width}", f"--code_optimization={level}", f"--device={device}", *flags)
+    flags = (
+        *buffer,
+        f"--num_filters={width}",
+        f"--code_optimization={level}",
+        f"--device={device}",
+        *flags,
+        *OF_STEPS.get(model, []),
+    )
     return [f"--model={model}", "--dataset=seq-cifar100", "--batch_size=32", *flags]
 
 

@@ -31,12 +31,15 @@ SYNCHRONISING = "called a synchronizing CUDA operation"  # torch's words
 Figures = dict[str, Any]
 
 
-class Effort(NamedTuple):
-    """How long is measured: steps before it, rounds, and steps in each round."""
+WATCHED = 50  # steps in which waits are counted: what is fetched once in so many is among them
 
-    warm_up: int = 20
+
+class Effort(NamedTuple):
+    """How long is measured: steps before it, rounds, steps in each round. With those watched: less than an epoch."""
+
+    warm_up: int = 10
     rounds: int = 5
-    steps: int = 20
+    steps: int = 18
 
 
 @lru_cache
@@ -78,14 +81,14 @@ def _figures(trainer: Trainer, effort: Effort) -> Figures:
         torch.cuda.reset_peak_memory_stats(trainer.model.device)
     times = [_seconds(trainer, steps, effort.steps) / effort.steps for _ in range(effort.rounds)]
     peak = torch.cuda.max_memory_allocated(trainer.model.device) if on_gpu else None
-    waits = waits_of(steps, effort.rounds * effort.steps) if on_gpu else None
+    waits = waits_of(steps, WATCHED) if on_gpu else None
     return {
         "steps_per_second": 1 / statistics.median(times),
         "steps_per_second_range": [1 / max(times), 1 / min(times)],
         "warm_up_seconds": warm_up,
         "end_of_task_seconds": end_of_task,
         "peak_bytes": peak,
-        "waits_per_step": None if waits is None else sum(waits.values()) / (effort.rounds * effort.steps),
+        "waits_per_step": None if waits is None else sum(waits.values()) / WATCHED,
         "waits": waits,
     }
 
@@ -94,11 +97,15 @@ def _seconds(trainer: Trainer, steps: Iterator[None], count: int) -> float:
     """Of so many steps, all of which are done on the device when the clock is read."""
     wait(trainer)
     start = time.perf_counter()
-    made = sum(1 for _ in islice(steps, count))
+    _make(steps, count)
     wait(trainer)
+    return time.perf_counter() - start
+
+
+def _make(steps: Iterator[None], count: int) -> None:
+    made = sum(1 for _ in islice(steps, count))
     if made < count:
         raise ValueError(f"the task ended after {made} of {count} steps")
-    return time.perf_counter() - start
 
 
 def waits_of(steps: Iterator[None], count: int) -> dict[str, int]:
@@ -107,8 +114,7 @@ def waits_of(steps: Iterator[None], count: int) -> dict[str, int]:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            for _ in islice(steps, count):
-                pass
+            _make(steps, count)
         finally:
             torch.cuda.set_sync_debug_mode("default")
     return dict(Counter(_place(warning) for warning in told if SYNCHRONISING in str(warning.message)))
