@@ -53,9 +53,9 @@ FEATURES = {"ncm", "ridge"}  # which need frozen features, not images
 DIGITS = ["--n_epochs=1", "--batch_size=64", "--stop_after=2", "--non_verbose=1", "--nowand=1", "--seed=0"]
 # Without published settings for the digits these must be told.
 OF_METHODS = {name: ["--alpha=0.1", "--beta=0.5"] for name in ("derpp", "dgc-derpp", "gcr")}
+OF_METHODS |= {"aop": ["--backbone=resnet18", "--num_filters=4"]}
 # GCR chooses among images that were classified right, which random ones are not, unless there is one epoch.
 OF_STEPS = {"gcr": ["--n_epochs=1"]}
-OF_METHODS |= {"aop": ["--backbone=resnet18", "--num_filters=4"]}
 
 
 def numeric_tests(*where: str) -> Figures:

@@ -184,7 +184,8 @@ def _tags(names: Iterable[str]) -> tuple[str, ...]:
 
 def _pairs(grid: Grid) -> dict[str, str]:
     """The rows that are compared with another, and that other one."""
-    return {row: spec.against for row, spec in grid.rows.items() if spec.against in grid.rows}
+    compared = {row: spec.against for row, spec in grid.rows.items() if spec.against is not None}
+    return {row: base for row, base in compared.items() if base in grid.rows}
 
 
 def differences(results: Results) -> str:

@@ -74,16 +74,22 @@ def _panel(panel: Panel, runs: Runs, place: int = 0) -> Any:
     row, column = divmod(place, PER_LINE)
     width = WIDTH // PER_LINE
     layout = reports.Layout(x=width * column, y=HEIGHT * row, w=width, h=HEIGHT)
-    over_seeds = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr", "max_runs_to_show": _curves(runs)}
+    over_seeds: dict[str, Any] = {
+        "groupby_aggfunc": "mean",
+        "groupby_rangefunc": "stderr",
+        "max_runs_to_show": _curves(runs),
+    }
     if panel.kind == LINES:
-        smoothing = {"smoothing_type": "exponential", "smoothing_factor": panel.smoothing} if panel.smoothing else {}
+        smoothing: dict[str, Any] = {}
+        if panel.smoothing:
+            smoothing = {"smoothing_type": "exponential", "smoothing_factor": panel.smoothing}
         return reports.LinePlot(
             title=panel.title, x=panel.x, y=list(panel.keys), title_x=panel.x_title or None, layout=layout,
             **over_seeds, **smoothing,
         )  # fmt: skip
     if panel.kind == BARS:
-        bars = {"max_bars_to_show": _curves(runs)}
-        return reports.BarPlot(title=panel.title, metrics=list(panel.keys), layout=layout, **over_seeds, **bars)
+        over_seeds["max_bars_to_show"] = _curves(runs)
+        return reports.BarPlot(title=panel.title, metrics=list(panel.keys), layout=layout, **over_seeds)
     if panel.kind == IMAGES:
         return reports.MediaBrowser(title=panel.title, media_keys=list(panel.keys), num_columns=4, layout=layout)
     return reports.MarkdownPanel(markdown=panel.text, layout=layout)
