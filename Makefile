@@ -1,5 +1,6 @@
 # make demo: fine-tuning, replay, calibrated replay and joint training on the embedded vectors.
 # make check: lint, types and the fast tests.   make test: all checks and tests.
+# make gpu: on a machine with a GPU, what the code does there: tests, every method, steps/s, memory, waits, hours → gpu.json
 # make traces: record the loss traces in tests/losses again.   make traces-against REV=main: compare them with a
 # revision's, byte for byte.
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 # in which order.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check test test-numeric coverage lint types traces traces-against clean
+.PHONY: demo check test test-numeric coverage gpu lint types traces traces-against clean
 
 demo: .venv/installed
 	$(BIN)/python -m experiments.demo
@@ -25,6 +26,9 @@ test-numeric: .venv/installed-dev
 
 coverage: .venv/installed-dev
 	$(PYTEST) --cov=models --cov=utils --cov=datasets --cov-branch
+
+gpu: .venv/installed-dev
+	$(BIN)/python -m benchmarks.gpu --output gpu.json
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -147,14 +147,14 @@ def with_wandb_labels(expansions: Iterable[Expansion]) -> list[Cell]:
     for grid, cell in cells:
         groups.setdefault(cell.path, cell.args.wandb_group or f"{grid.name} {cell.args.dataset}")
         names = [*cell.args.wandb_tags, grid.name, grid.profile, cell.row, cell.column, *cell.column.split(", ")]
-        tags.setdefault(cell.path, {}).update({_tag(name): None for name in names if name})
+        tags.setdefault(cell.path, {}).update({wandb_tag(name): None for name in names if name})
     return [
         cell if cell.args.nowand else _with_labels(cell, groups[cell.path], list(tags[cell.path])) for _, cell in cells
     ]
 
 
-def _tag(name: str) -> str:
-    """With a leading space if it would be taken for a flag."""
+def wandb_tag(name: str) -> str:
+    """The tag of a name, with a leading space if it would be taken for a flag."""
     return (f" {name}" if name.startswith("-") else name)[:TAG_LENGTH]
 
 

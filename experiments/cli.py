@@ -6,6 +6,7 @@ python reproduce.py run faia --profile smoke --jobs 2
 python reproduce.py status faia --profile smoke
 python reproduce.py table faia --profile smoke
 python reproduce.py report all --profile smoke --output DIR
+python reproduce.py dashboard faia --profile smoke --wandb_project NAME
 python reproduce.py run --grid FILE.yaml
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
@@ -42,7 +44,8 @@ def parser() -> ArgumentParser:
     status = commands.add_parser("status", help="what is done, running, failed and waiting")
     table = commands.add_parser("table", help="mean ± standard error over seeds, as Markdown")
     report = commands.add_parser("report", help="a page for browsers, Markdown, LaTeX and figures of all results")
-    for command in (plan, run, status, table, report):
+    dashboard = commands.add_parser("dashboard", help="lay out a workspace and a report about runs in wandb")
+    for command in (plan, run, status, table, report, dashboard):
         _selection(command)
     for command in (plan, run):
         jobs = "runs at a time on each device (default: 1); with --engine slurm jobs at a time (default: all)"
@@ -51,8 +54,9 @@ def parser() -> ArgumentParser:
             "--devices", metavar="LIST", help="cpu, or cuda:0,cuda:1 (default: all GPUs, else the CPU)"
         )
     add_flags(run)
-    run.add_argument("--wandb_project", metavar="NAME", help="log to wandb; or the environment's WANDB_PROJECT")
-    run.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
+    for command, purpose in ((run, "log to wandb"), (dashboard, "the project that has the runs")):
+        command.add_argument("--wandb_project", metavar="NAME", help=f"{purpose}; or the environment's WANDB_PROJECT")
+        command.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
     plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs without a finished one")
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
     table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
@@ -201,6 +205,19 @@ def make_report(args: Namespace) -> int:
     return 0
 
 
+def make_dashboard(args: Namespace) -> int:
+    from experiments.dashboard.layout import dashboard
+    from experiments.dashboard.publish import publish
+    from experiments.results.collection import read_results
+
+    project = args.wandb_project or os.environ.get("WANDB_PROJECT")
+    if not project:
+        raise UsageError("--wandb_project is missing: the name of the project that the runs were logged to")
+    layout = dashboard(read_results(selected(args)))
+    print("\n".join(publish(layout, project, args.wandb_entity or os.environ.get("WANDB_ENTITY"))))
+    return 0
+
+
 COMMANDS = {
     "list": show_list,
     "plan": show_plan,
@@ -208,6 +225,7 @@ COMMANDS = {
     "status": show_status,
     "table": show_table,
     "report": make_report,
+    "dashboard": make_dashboard,
 }
 
 

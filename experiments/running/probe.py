@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any
@@ -30,25 +31,37 @@ LEFT_OUT = {"dgc_diagnostics": 0, "loss_diagnostics": None, "eval_epochs": None,
 
 
 def measure(argv: list[str]) -> dict[str, float]:
-    """Seconds of a whole run and bytes of its checkpoints, from the beginning of one in a temporary directory."""
+    """Seconds of a whole run and bytes of its checkpoints."""
+    with beginning(argv) as trainer:
+        return _estimate(trainer)
+
+
+@contextmanager
+def beginning(argv: list[str]) -> Iterator[Trainer]:
+    """A run, in a temporary directory, before its first step; to be made within the trainer's guard."""
     with tempfile.TemporaryDirectory() as place:
         args = changed(parse_args(argv), results_path=place, **LEFT_OUT)
         with RunDirectory(args) as directory:
-            return _estimate(Trainer(Session(*initialize(args), directory, StopSignals())))
+            yield Trainer(Session(*initialize(args), directory, StopSignals()))
+
+
+def to_second_task(trainer: Trainer) -> float:
+    """A few steps of the first task, then what ends it and begins the second; the seconds that the latter takes."""
+    trainer.begin_task()
+    if trainer.session.end - trainer.position.task < 2:  # joint training has one task
+        return 0.0
+    for _ in islice(trainer.steps(), FIRST_TASK_STEPS):
+        pass
+    seconds = _seconds(trainer, trainer.end_task)
+    trainer.position.end_task()
+    return seconds + _seconds(trainer, trainer.begin_task)
 
 
 def _estimate(trainer: Trainer) -> dict[str, float]:
     session, args = trainer.session, trainer.args
     first, n_tasks = session.position.task, session.end - session.position.task
-    between = 0.0
     with trainer.guard:
-        trainer.begin_task()
-        if n_tasks > 1:
-            for _ in islice(trainer.steps(), FIRST_TASK_STEPS):
-                pass
-            between = _seconds(trainer, trainer.end_task)
-            session.position.end_task()
-            between += _seconds(trainer, trainer.begin_task)
+        between = to_second_task(trainer)
         per_step = _seconds_per_step(trainer)
     steps = sum(task_steps(args, session.steps_per_epoch(), task) for task in range(first, session.end))
     if steps >= sys.maxsize:
@@ -66,7 +79,7 @@ def _seconds_per_step(trainer: Trainer) -> float:
     """The first step is left out where there are others: it allocates what they reuse."""
     begun, times = time.perf_counter(), []
     for _ in trainer.steps():
-        _wait(trainer)
+        wait(trainer)
         times.append(time.perf_counter() - begun)
         if len(times) > LEAST_STEPS and times[-1] - times[0] >= LEAST_SECONDS:
             break
@@ -76,11 +89,12 @@ def _seconds_per_step(trainer: Trainer) -> float:
 def _seconds(trainer: Trainer, action: Callable[[], Any]) -> float:
     begun = time.perf_counter()
     action()
-    _wait(trainer)
+    wait(trainer)
     return time.perf_counter() - begun
 
 
-def _wait(trainer: Trainer) -> None:
+def wait(trainer: Trainer) -> None:
+    """Until all that was asked of a GPU is done, so that a clock shows it."""
     if trainer.model.device.type == "cuda":
         torch.cuda.synchronize(trainer.model.device)
 
