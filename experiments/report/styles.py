@@ -12,42 +12,14 @@ from typing import Any
 
 from experiments.results.collection import Results
 from utils.errors import UserError
+from utils.run.look import BLUE, GREEN, GREY, INK, LOOK, PALETTE, PURPLE, VERMILION
 
-# Okabe and Ito's, on white and on black.
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = PALETTE = (
-    ("#0072b2", "#58a9e0"),
-    ("#d55e00", "#f08a3c"),
-    ("#009e73", "#35c79a"),
-    ("#b8558a", "#e3a3c6"),
-    ("#b57b00", "#e69f00"),
-    ("#3a9bd9", "#8fcdf5"),
-)
-GREY, INK = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0")
 OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # in every report
 FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # of every table, and their dashes
 DASHES = ((4, 2), (8, 3), (9, 3, 2, 3))
 CALIBRATED = "DGC-"
 NAME_SIZE = 7.5  # points
 LEADER = {"arrowstyle": "-", "lw": 0.4, "color": GREY[0], "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
-LOOK: Any = {  # of matplotlib's settings
-    "figure.dpi": 150,
-    "savefig.dpi": "figure",
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY[0],
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": "#e8ebf0",
-    "xtick.color": "#565e6c",
-    "ytick.color": "#565e6c",
-    "axes.labelcolor": "#565e6c",
-    "legend.frameon": False,
-    "lines.scale_dashes": False,
-    "svg.hashsalt": "report",
-}
 
 
 @dataclass(frozen=True)
