@@ -125,5 +125,10 @@ def _axes(given: Any) -> Iterator[Any]:
         from matplotlib import pyplot
     except ImportError:
         raise UserError("figures need matplotlib, which is missing: pip install matplotlib") from None
-    with pyplot.rc_context(LOOK):
+    # Not `rc_context`, which would also undo what a notebook sets up when the first figure is made.
+    before = {name: pyplot.rcParams[name] for name in LOOK}
+    pyplot.rcParams.update(LOOK)
+    try:
         yield pyplot.subplots(figsize=(5, 3), layout="constrained")[1] if given is None else given
+    finally:
+        pyplot.rcParams.update(before)
