@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from utils.cli.flags import framework_parser
-from utils.cli.given_class import entry_of
+from utils.cli.given_class import entry_of, name_of
 from utils.cli.parser import ArgumentParser
 from utils.cli.registry import Entry
 from utils.errors import UsageError
@@ -17,12 +17,12 @@ SEED = 0  # without one every call would be another run, and none could be found
 
 def command_line(model: Any, flags: Mapping[str, Any]) -> tuple[list[str], Entry | None]:
     """Tokens as a shell would pass them, and what `--model` means if it is a class."""
-    entry = entry_of(model) if isinstance(model, type) else None
+    name, entry = model, None
     if isinstance(model, type):
-        model = entry.name if entry else model.NAME
+        name, entry = name_of(model), entry_of(model)
     elif not isinstance(model, str | None):
         raise UsageError(f"model: {model!r} is neither a name nor a class; `python main.py --list` shows all names")
-    given = {"model": model, **flags}
+    given = {"model": name, **flags}
     if given.get("resume") is None:
         given.setdefault("seed", SEED)
     parser = framework_parser()

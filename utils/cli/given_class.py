@@ -32,23 +32,27 @@ class GivenClass(Entry):
     def presets(self) -> str:
         """Those of the nearest method of ours that it derives from, so that the two differ in their code alone."""
         ours = [base for base in self.given.__mro__[1:] if not is_users(base.__module__) and "NAME" in vars(base)]
-        return normalise(ours[0].NAME) if ours else self.name
+        return normalise(vars(ours[0])["NAME"]) if ours else self.name
 
     def load(self) -> type:
         return self.given
 
 
-def entry_of(cls: type) -> Entry | None:
-    """What `--model` means for a class; None for one of the project's, which its name is enough for."""
+def name_of(cls: type) -> str:
+    """What `--model` is for a class."""
     if not any(base.__name__ == BASE for base in cls.__mro__[1:]):
         raise UsageError(f"model: {cls.__name__} is no method; derive it from {BASE}, or from a method such as Er")
     for attribute in ("NAME", "COMPATIBILITY"):
         if not getattr(cls, attribute, None):
             raise UsageError(f"model: {cls.__name__} has no {attribute}; docs/extending.md shows what a method needs")
+    # One that only inherits its name is not what that name means.
+    return normalise(str(vars(cls).get("NAME") or cls.__name__))
+
+
+def entry_of(cls: type) -> Entry | None:
+    """What that name means; None for a class of the project's, which its name is enough for."""
     if not is_users(cls.__module__):
         return None
-    # One that only inherits its name is not what that name means.
-    name = str(vars(cls).get("NAME") or cls.__name__)
     file = Path(getattr(sys.modules[cls.__module__], "__file__", None) or cls.__module__)
     summary = (cls.__doc__ or "").partition("\n")[0]
-    return GivenClass(normalise(name), file, cls.__name__, summary, "", cls, fingerprint(cls))
+    return GivenClass(name_of(cls), file, cls.__name__, summary, "", cls, fingerprint(cls))
