@@ -3,13 +3,19 @@
 # make gpu: on a machine with a GPU, what the code does there: tests, every method, steps/s, memory, waits, hours → gpu.json
 # make traces: record the loss traces in tests/losses again.   make traces-against REV=main: compare them with a
 # revision's, byte for byte.
+# make lock: the exact versions of requirements-lock.txt again; make REQUIREMENTS=requirements-lock.txt installs those.
+# make TORCH_INDEX=https://download.pytorch.org/whl/cpu: without CUDA, for a machine that has no GPU.
 PYTHON ?= python3
 BIN := .venv/bin
+REQUIREMENTS ?= requirements.txt
+TORCH_INDEX ?=
+# Of the same version pip takes the one with a suffix: 2.14.0+cpu of that index before the 2.14.0 of PyPI.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 # Whole files go to one process each, so that the tests of a file can share the runs they look at; tests/conftest.py says
 # in which order.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check test test-numeric coverage gpu lint types traces traces-against clean
+.PHONY: demo check test test-numeric coverage gpu lint types traces traces-against lock clean
 
 demo: .venv/installed
 	$(BIN)/python -m experiments.demo
@@ -44,14 +50,20 @@ traces-against: .venv/installed-dev
 	$(BIN)/python tests/losses/record.py --against $(or $(REV),$(error give the revision: make traces-against REV=main))
 
 # The stamps are newer than the requirements once these are installed, so a second call installs nothing.
-.venv/installed: requirements.txt
+.venv/installed: $(REQUIREMENTS)
+	@echo "Installing into .venv, about $(if $(TORCH_INDEX),2,6) GB on disk, most of it PyTorch"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt
+	$(PIP) -r $(REQUIREMENTS)
 	touch $@
 
 .venv/installed-dev: requirements-dev.txt .venv/installed
-	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
 	touch $@
+
+# Resolved as for an empty environment, whatever is installed in this one.
+lock: .venv/installed
+	$(BIN)/python -m docs.lock > requirements-lock.new
+	mv requirements-lock.new requirements-lock.txt
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""`python main.py --model er --dataset seq-cifar100 --buffer_size 500`: parse → build → train."""
+"""`python main.py --model er --dataset seq-cifar100 --buffer_size 500`, or `run(...)`: parse → build → train."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import sys
 from argparse import Namespace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.cli.known_command import finished_run
 from utils.cli.parse import parse_args
 from utils.status import say
 
-__all__ = ["initialize", "main", "parse_args"]
+if TYPE_CHECKING:
+    from utils.cli.registry import Entry
+    from utils.resume.signals import StopSignals
+    from utils.run.result import Result
+
+__all__ = ["initialize", "main", "parse_args", "run"]
 
 
 def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
@@ -25,8 +30,8 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     from utils.conf import (
         allow_waiting_without_cuda,
         base_path,
+        begin_on,
         get_checkpoint_path,
-        get_device,
         set_random_seed,
         use_deterministic_kernels,
     )
@@ -34,7 +39,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     from utils.run.environment import git_commit
     from utils.run.precision import optimise
 
-    args.device = get_device(args.device)
+    args.device = begin_on(args.device)
     args.conf_git_hash = git_commit()  # for models that read it
     base_path(args.base_path)  # for code that asks without `args`
     checkpoints = get_checkpoint_path(args.checkpoint_path)
@@ -42,8 +47,7 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
         require_writable(Path(checkpoints), "--checkpoint_path")
     allow_waiting_without_cuda()
     set_random_seed(args.seed)
-    if args.deterministic:
-        use_deterministic_kernels()
+    use_deterministic_kernels(args.deterministic)
     dataset = get_dataset(args)
     dataset.prepare()
     net = get_backbone(args).to(args.device)
@@ -53,33 +57,41 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     return model, dataset, args
 
 
-def run(argv: list[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    if (finished := finished_run(argv)) is not None:
-        show_finished(finished)
-        return
-    args = parse_args(argv)
+def train_or_find(argv: list[str], model: Entry | None = None, signals: StopSignals | None = None) -> tuple[Path, bool]:
+    """The directory of the run that a command line describes, and whether it was finished before."""
+    if model is None and (finished := finished_run(argv)) is not None:
+        return finished, True
+    args = parse_args(argv, model)
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
     from utils.run.directory import RunDirectory
 
     directory = RunDirectory(args)
     if not args.overwrite and directory.finished() is not None:
-        show_finished(directory.path)
-        return
-    from utils.run.final_report import final_report
+        return directory.path, True
     from utils.training import train
 
     built = initialize(args)
     say(f"Run directory: {directory.path}" + (f" (seed {args.seed} was drawn)" if args.seed_was_drawn else ""))
-    train(*built)
-    say(final_report(directory.path))
+    train(*built, signals=signals)
+    return directory.path, False
 
 
-def show_finished(directory: Path) -> None:
-    from utils.run.final_report import final_report
+def run(model: str | type | None = None, **flags: Any) -> Result:
+    """In Python: `run(model="dgc_er", dataset="seq-embeddings", buffer_size=100)`, described in docs/python.md.
 
-    say(final_report(directory))
-    say(f"This run is finished ({directory}). --overwrite 1 runs it again, another --seed makes a new one.")
+    The flags are the command line's. A model may be a class, too. Without a seed it is 0, so that the same call finds
+    its finished run, or goes on with one that was interrupted.
+    """
+    from utils.cli.from_python import command_line
+    from utils.run.in_python import patient_signals, plain_errors
+    from utils.run.result import Result
+
+    with plain_errors():
+        argv, given = command_line(model, flags)
+        directory, finished = train_or_find(argv, given, patient_signals())
+        if finished:
+            say(f"This run is finished ({directory}). overwrite=True runs it again, another seed makes a new one.")
+        return Result(directory)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -89,7 +101,12 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with one_line_failures():  # Ctrl-C is one before training; from then on it stops at a step boundary
-        run(argv)
+        directory, finished = train_or_find(sys.argv[1:] if argv is None else argv)
+        from utils.run.final_report import final_report
+
+        say(final_report(directory))
+        if finished:
+            say(f"This run is finished ({directory}). --overwrite 1 runs it again, another --seed makes a new one.")
 
 
 if __name__ == "__main__":

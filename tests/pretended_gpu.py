@@ -175,7 +175,7 @@ def run(flags: str) -> Any:
     waits.counts.clear()
     try:
         with PretendedGpu():
-            main.run([*flags.split(), "--device", "cuda"])
+            main.train_or_find([*flags.split(), "--device", "cuda"])
     except Exception:
         return traceback.format_exc()
     return dict(waits.counts)

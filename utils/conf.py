@@ -52,6 +52,13 @@ def get_device(avail_devices: str | None = None, *, flag: str = "--device") -> t
     return _device
 
 
+def begin_on(wanted: str | None) -> torch.device:
+    """The device of a run that begins, whatever that of an earlier run in this process was."""
+    global _device
+    _device = _choose_device(wanted, "--device")
+    return _device
+
+
 def _choose_device(wanted: str | None, flag: str) -> torch.device:
     if wanted is None:
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -105,8 +112,12 @@ def create_seeded_dataloader(args: Namespace, dataset: Any, non_verbose: bool = 
     return DataLoader(dataset, **options)
 
 
-def use_deterministic_kernels() -> None:
-    """For `--deterministic 1`: kernels without a reproducible form raise an error instead of being used."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
+def use_deterministic_kernels(wanted: bool) -> None:
+    """`--deterministic 1`: kernels without a reproducible form raise an error instead of being used.
+
+    0 undoes what an earlier run in this process has asked for.
+    """
+    torch.use_deterministic_algorithms(wanted)
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False

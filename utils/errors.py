@@ -11,6 +11,10 @@ class UserError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the line, without the way that the error took."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UsageError(UserError):
     """A command line or a config file that cannot be understood."""

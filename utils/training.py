@@ -27,10 +27,12 @@ from utils.schedulers import task_epochs
 from utils.status import Progress
 
 
-def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, Any]:
+def train(
+    model: Any, dataset: Any, args: Namespace | None = None, signals: StopSignals | None = None
+) -> dict[str, Any]:
     """Train, or continue to train, the run that `args` describe; returns its summary."""
     args = args or model.args
-    with RunDirectory(args) as directory, StopSignals() as signals:
+    with RunDirectory(args) as directory, signals or StopSignals() as signals:
         if (summary := directory.finished()) is not None:
             return summary
         return Trainer(Session(model, dataset, args, directory, signals)).run()

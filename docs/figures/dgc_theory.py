@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.styles import BLUE, GREY, INK, ORANGE, VERMILION, name_lines, pyplot
+from experiments.report.styles import name_lines, pyplot
 from tests import dgc_logistic as convex
 from tests.dgc_logistic import Array, Data, G, Literal, distance, settle, union
+from utils.run.look import BLUE, GREY, INK, ORANGE, VERMILION
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "dgc_theory"

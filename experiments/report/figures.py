@@ -15,11 +15,12 @@ from typing import Any, BinaryIO
 
 from experiments.report.aggregate import Cell, Values, cell_of
 from experiments.report.benchmarks import benchmarks
-from experiments.report.styles import BLUE, GREY, INK, LINE, NAME_SIZE, Style, main_pairs, name_lines, pyplot, wrapped
+from experiments.report.styles import NAME_SIZE, Style, main_pairs, name_lines, pyplot, wrapped
 from experiments.report.tables import Column, columns, full_name, heading, slug
 from experiments.results.collection import Results
 from experiments.results.statistics import Summary
 from utils.resume.files import atomic_write
+from utils.run.look import BLUE, GREY, INK, LINE
 
 FOLDER = "figures"
 PAIRS, ALL = "pairs", "all"

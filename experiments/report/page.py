@@ -11,10 +11,11 @@ from string import Template
 from experiments.report.environment import environment
 from experiments.report.figures import ALL, CAPTIONS, PAIRS, Panel
 from experiments.report.page_tables import ONLY_ALL, ONLY_PAIRS, Looks, data_of, escape, scale_notice, section
-from experiments.report.styles import FAINT, GREY, INK, LINE, PALETTE, SOFT, styles
+from experiments.report.styles import styles
 from experiments.report.tables import columns, heading, slug
 from experiments.report.verdict import verdict
 from experiments.results.collection import Results
+from utils.run.look import FAINT, GREY, INK, LINE, PALETTE, SOFT
 
 FOLDER = Path(__file__).resolve().parent / "static"
 TITLES = {

@@ -12,18 +12,8 @@ from typing import Any
 
 from experiments.results.collection import Results
 from utils.errors import UserError
+from utils.run.look import BLUE, GREEN, GREY, INK, LOOK, PALETTE, PURPLE, VERMILION
 
-# Okabe and Ito's, on white and on black.
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = PALETTE = (
-    ("#0072b2", "#58a9e0"),
-    ("#d55e00", "#f08a3c"),
-    ("#009e73", "#35c79a"),
-    ("#b8558a", "#e3a3c6"),
-    ("#b57b00", "#e69f00"),
-    ("#3a9bd9", "#8fcdf5"),
-)
-GREY, INK, SOFT = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0"), ("#565e6c", "#a3acba")
-LINE, FAINT = ("#dfe3e9", "#2e3540"), ("#e8ebf0", "#262c35")
 OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # the same in every report
 FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # the bounds in every table, and their dashes
 DASHES = ((4, 2), (8, 3), (9, 3, 2, 3))
@@ -31,26 +21,6 @@ CALIBRATED = "DGC-"
 NAME_SIZE = 7.5  # points
 NAME_WIDTH = 26  # letters, before a name takes a second line
 LEADER = {"arrowstyle": "-", "lw": 0.4, "color": GREY[0], "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
-LOOK: Any = {  # matplotlib's settings
-    "figure.dpi": 150,
-    "savefig.dpi": "figure",
-    "font.size": 8,
-    "text.color": INK[0],
-    "axes.titlesize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY[0],
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": FAINT[0],
-    "xtick.color": SOFT[0],
-    "ytick.color": SOFT[0],
-    "axes.labelcolor": SOFT[0],
-    "legend.frameon": False,
-    "lines.scale_dashes": False,
-    "svg.hashsalt": "report",
-}
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,9 @@ def _default_backbone(chosen: Config, layers: list[Layer]) -> str:
 def _default_layers(chosen: Config, recorded: Layer, set_by_model: dict[str, Any]) -> list[Layer]:
     from datasets.utils import default_flags
 
+    entry = selected(chosen, models.MODELS)
     preset, preset_file = models.read_model_config(
-        chosen.model, chosen.model_config or "default", chosen.dataset, chosen.buffer_size
+        entry.presets, chosen.model_config or "default", chosen.dataset, chosen.buffer_size
     )
     chosen.dataset_config = chosen.dataset_config or preset.pop("dataset_config", None)
     _, dataset_flags, dataset_file = datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
@@ -96,7 +97,8 @@ def _default_layers(chosen: Config, recorded: Layer, set_by_model: dict[str, Any
         Layer(f"dataset {chosen.dataset}", default_flags(datasets.get_dataset_class(chosen))),
         Layer(dataset_file, dataset_flags),
         Layer(f"model {chosen.model}", set_by_model, owner=MODEL, set_by_model=True),
-        Layer(preset_file, preset, strict=not chosen.plugin, owner=MODEL),  # a plugin of that name may lack some flags
+        # What is not ours, but has its name, may lack some flags.
+        Layer(preset_file, preset, strict=not chosen.plugin and bool(entry.module), owner=MODEL),
     ]
     # A resumed run repeats what it recorded; a handed-over model only gives defaults, below the model's own.
     layers.insert(len(layers) if chosen.resume else 2, recorded)

@@ -30,7 +30,7 @@ def one_line_failures() -> Iterator[None]:
     """Around all of a command. An error of the code keeps its traceback."""
     try:
         try:
-            _require_working_directory()
+            require_working_directory()
             yield
         finally:
             sys.stdout.flush()  # here, where its failure can still be told
@@ -52,7 +52,7 @@ def one_line_failures() -> Iterator[None]:
             discard(sys.stderr)  # or the exit code would be that of Python's own attempt
 
 
-def _require_working_directory() -> None:
+def require_working_directory() -> None:
     """Libraries that torch loads end the process without one, and no relative path means anything."""
     try:
         os.getcwd()

@@ -35,5 +35,8 @@ def may_clash(chosen: Config) -> bool:
     """Whether the model may have a flag of the framework's name: told by its source, and open for plugins."""
     if chosen.plugin or not chosen.model:
         return bool(chosen.plugin)
-    source = selected(chosen, models.MODELS).file.read_text(encoding="utf-8", errors="replace")
+    entry = selected(chosen, models.MODELS)
+    if not entry.module:
+        return True
+    source = entry.file.read_text(encoding="utf-8", errors="replace")
     return not framework_parser().flags().isdisjoint(re.findall(r"""["'](--?\w+)["']""", source))

@@ -30,13 +30,16 @@ from utils.errors import UsageError
 from utils.run.identity import record
 
 
-def parse_args(argv: list[str] | None = None) -> Config:
-    """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason."""
+def parse_args(argv: list[str] | None = None, model: registry.Entry | None = None) -> Config:
+    """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason.
+
+    `model`: what `--model` means, if that is no name of a file's (see `utils.cli.given_class`).
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     if "--list" in argv:
         print(listing(_given_plugins(argv)))
         raise SystemExit(0)
-    chosen, recorded = preselect(argv)
+    chosen, recorded = preselect(argv, model)
     if not chosen.model and chosen.help:
         framework_parser().print_help()
         raise SystemExit(0)
@@ -53,7 +56,7 @@ def parse_args(argv: list[str] | None = None) -> Config:
     carry_selection(chosen, args)
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
     # Which run is meant can't be told without the model where it has taken names of the framework.
-    args.command_sha256 = None if parser.moved or names else command_sha256(argv)
+    args.command_sha256 = None if parser.moved or names or model else command_sha256(argv)
     try:
         complete(args)
         validate(args)

@@ -50,6 +50,16 @@ class Entry:
     module: str  # empty for a plugin, which belongs to no package
 
     @property
+    def sha256(self) -> str | None:
+        """A checksum of what no file of the project and no plugin holds."""
+        return None
+
+    @property
+    def presets(self) -> str:
+        """The name by which `models/config` has its defaults."""
+        return self.name
+
+    @property
     def place(self) -> str:
         return f"{self.module.replace('.', '/')}.py" if self.module else str(self.file)
 

@@ -29,8 +29,11 @@ from utils.run.identity import stored_config
 KINDS = (models.MODELS, datasets.DATASETS, backbones.BACKBONES)
 
 
-def preselect(argv: list[str]) -> tuple[Config, Layer]:
-    """The few flags on which the set of all flags depends, and what the run or file to continue has recorded."""
+def preselect(argv: list[str], model: registry.Entry | None = None) -> tuple[Config, Layer]:
+    """The few flags on which the set of all flags depends, and what the run or file to continue has recorded.
+
+    `model`: what `--model` means, if that is no name of a file's.
+    """
     declaring, chosen = framework_parser(), Config()
     given, rest = _early_parser(declaring).parse_known_args(argv)
     for name, value in vars(given).items():
@@ -44,14 +47,14 @@ def preselect(argv: list[str]) -> tuple[Config, Layer]:
     # Which plugins a run or file to continue needs is known from what it has recorded.
     named = chosen.model and (chosen.plugin or not (_is_run(chosen.resume) or Path(chosen.loadcheck or "").is_file()))
     if named:
-        _choose_model(chosen)
+        _choose_model(chosen, model)
         _leave_to_model(chosen, given, [name for name in early if name not in ("plugin", "model")])
-    recorded = _recorded_args(chosen)
+    recorded = _recorded_args(chosen, model)
     _inherit(chosen, recorded, declaring)
     if not chosen.model and not chosen.help:
         _refuse_without_model(rest)
     if not named:
-        _choose_model(chosen)
+        _choose_model(chosen, model)
         # What has named it keeps its meaning: the run or file to continue.
         others = [name for name in early if declaring.declared[name].role not in (Role.ORIGIN, Role.ONCE)]
         _leave_to_model(chosen, given, others)
@@ -88,10 +91,12 @@ def _or_none(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert_
 
 
-def _choose_model(chosen: Config) -> None:
+def _choose_model(chosen: Config, given: registry.Entry | None) -> None:
     chosen.plugin = [str(file) for file in plugin_files(chosen.plugin or ())]
     registry.refuse_useless(KINDS, chosen.plugin)
-    if chosen.model:
+    if given is not None:
+        _select(chosen, models.MODELS, given)
+    elif chosen.model:
         choose(chosen, models.MODELS, chosen.model)
 
 
@@ -121,7 +126,10 @@ def _inherit(chosen: Config, recorded: Layer, declaring: ArgumentParser) -> None
 
 def choose(chosen: Config, kind: registry.Kind, name: str) -> None:
     """Find what a name means, once for all."""
-    found = registry.find(kind, name, chosen.plugin)
+    _select(chosen, kind, registry.find(kind, name, chosen.plugin))
+
+
+def _select(chosen: Config, kind: registry.Kind, found: registry.Entry) -> None:
     registry.announce(kind, found)
     select(chosen, kind, found)
 
@@ -137,12 +145,16 @@ def _is_run(directory: str | None) -> bool:
     return directory is not None and Path(directory, "config.yaml").is_file()
 
 
-def _recorded_args(chosen: Config) -> Layer:
+def _recorded_args(chosen: Config, given: registry.Entry | None) -> Layer:
     """The arguments stored by the run of `--resume` or by the checkpoint of `--loadcheck`."""
     if chosen.resume:
         path = Path(chosen.resume) / "config.yaml"
         if not _is_run(chosen.resume):
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
+        if given is None and stored_config(path.parent).get("class_sha256"):
+            raise UsageError(
+                f"--resume {chosen.resume}: its model is a class that was given to `run` in Python; give it there again"
+            )
         return Layer(str(path), stored_config(path.parent, "args"), recorded=True)
     if chosen.loadcheck:
         from utils.checkpoints import read_mammoth_checkpoint

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,10 +35,12 @@ class StopSignals:
 
     The loop looks at `received` between two steps, saves, and exits with `exit_code`. Only Ctrl-C is impatience:
     schedulers repeat themselves (Slurm sends TERM twice within milliseconds when it preempts a job). Outside the
-    main thread, where Python allows no handlers, nothing is caught.
+    main thread, where Python allows no handlers, nothing is caught. In a process with other work, a notebook's, `end`
+    is what ends the run instead.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[[int], object] = os._exit) -> None:
+        self._end = end
         self.received: int | None = None
         self._originals: dict[int, Any] = {}
 
@@ -54,7 +56,7 @@ class StopSignals:
             _say(f"{name} received: saving at the next step boundary; a further Ctrl-C stops at once")
         elif number == signal.SIGINT:
             _say(f"{name}: stopped at once, without saving")
-            os._exit(128 + number)
+            self._end(128 + number)
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():

@@ -25,7 +25,7 @@ def final_report(directory: str | Path) -> str:
     found = read_finished(Path(directory))
     if found is None:
         raise UserError(f"{Path(directory, 'summary.json')} is missing: the run is not finished; repeat its command")
-    report = final_table(found.class_il, found.task_il, *_reported_metrics(Path(directory), found.summary))
+    report = final_table(found.class_il, found.task_il, *reported_metrics(Path(directory), found.summary))
     test = found.summary.get("test")
     if test is None:
         return report
@@ -35,7 +35,7 @@ def final_report(directory: str | Path) -> str:
     return f"{report}\n\nAll of the above is on held-out training images. On the test set: {' '.join(means)}"
 
 
-def _reported_metrics(directory: Path, summary: Mapping[str, Any]) -> tuple[Metrics, Metrics]:
+def reported_metrics(directory: Path, summary: Mapping[str, Any]) -> tuple[Metrics, Metrics]:
     """Class-il and task-il. A network that is only evaluated (`--inference_only`) forgets nothing: the more classes it
     is asked to tell apart, the more it errs."""
     class_il, task_il = summary["class_il"], summary["task_il"]

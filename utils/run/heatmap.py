@@ -27,13 +27,18 @@ def accuracy_heatmap(accuracy: NDArray[np.float64], title: str) -> Image.Image:
         for j in np.flatnonzero(~np.isnan(accuracy[k])):
             left, top = MARGIN + int(j) * CELL, MARGIN + k * CELL
             value = float(accuracy[k, j])
-            draw.rectangle((left, top, left + CELL - 2, top + CELL - 2), fill=_colour(value))
-            ink = "black" if value > 60 else "white"
-            draw.text((left + CELL // 2, top + CELL // 2), f"{value:.1f}", fill=ink, font=small, anchor="mm")
+            draw.rectangle((left, top, left + CELL - 2, top + CELL - 2), fill=colour(value))
+            draw.text((left + CELL // 2, top + CELL // 2), f"{value:.1f}", fill=ink(value), font=small, anchor="mm")
     return image
 
 
-def _colour(percent: float) -> tuple[int, int, int]:
+def colour(percent: float) -> tuple[int, int, int]:
+    """Red, green and blue of an accuracy."""
     stops = np.linspace(0, 100, len(COLOURS))
     red, green, blue = (round(float(np.interp(percent, stops, channel))) for channel in COLOURS.T)
     return red, green, blue
+
+
+def ink(percent: float) -> str:
+    """The colour of a number that is written on it."""
+    return "black" if percent > 60 else "white"

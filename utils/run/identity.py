@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from utils.cli.config import FRAMEWORK, Config, role_in
+import models
+from utils.cli.config import FRAMEWORK, Config, role_in, selected
 from utils.cli.mammoth_flags import MAMMOTHS
 from utils.cli.plugins import digest, helpers
 from utils.cli.roles import Role
@@ -78,6 +79,7 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
         config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
         # None, and so left out, for a plugin of one file: such runs keep the name that they had.
         config["helper_sha256"] = [digest(helper) for file in args.plugin for helper in helpers(Path(file))] or None
+    config["class_sha256"] = selected(args, models.MODELS).sha256
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
     return {name: value for name, value in config.items() if value is not None}
