@@ -33,6 +33,29 @@ class MNISTMLP(MammothBackbone):
     def reset_parameters(self) -> None:
         self.apply(xavier)
 
+    # Mammoth's network holds its layers in two further modules. Made when asked for, these always have the current
+    # layers, also after a model has replaced the classifier.
+
+    @property
+    def _features(self) -> nn.Sequential:
+        return nn.Sequential(self.fc1, nn.ReLU(), self.fc2, nn.ReLU())
+
+    @property
+    def net(self) -> nn.Sequential:
+        return nn.Sequential(self._features, self.classifier)
+
+    def aliases(self) -> dict[str, str]:
+        """Further names under which Mammoth's files have the weights of a layer."""
+        places = {"fc1": ("_features.0", "net.0.0"), "fc2": ("_features.2", "net.0.2"), "classifier": ("net.1",)}
+        return {name: layer for layer, names in places.items() for name in names}
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Accept what Mammoth's network has written, strictly, too."""
+        again = tuple(f"{prefix}{alias}." for alias in self.aliases())
+        for name in [name for name in state_dict if name.startswith(again)]:
+            del state_dict[name]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def forward(self, x: Tensor, returnt: ReturnTypes = "out") -> Any:
         check_returnt(returnt)
         features = F.relu(self.fc2(F.relu(self.fc1(x.flatten(1)))))
@@ -40,6 +63,9 @@ class MNISTMLP(MammothBackbone):
             return features
         logits = self.classifier(features)
         return logits if returnt == "out" else (logits, features)
+
+
+BaseMNISTMLP = MNISTMLP  # Mammoth's name
 
 
 @register_backbone("mnistmlp")

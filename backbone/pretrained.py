@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from backbone.utils.imagenet import fetched
 from utils.errors import UsageError, UserError, nearest
+
+BY_HAND = "give it by --weights"
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,9 @@ def _torchvision(name: str, weights: str | None) -> Embedder:
         raise UsageError(f"--backbone torchvision/{name} is unknown{nearest(name, models.list_models(module=models))}")
     default = models.get_model_weights(name).DEFAULT
     net: nn.Module = models.get_model(name, weights=None)
-    state = read_state(weights) if weights else _fetched(lambda: default.get_state_dict(progress=True), default.url)
+    state = (
+        read_state(weights) if weights else fetched(lambda: default.get_state_dict(progress=True), default.url, BY_HAND)
+    )
     _load(net, state, f"--weights {weights}" if weights else default.url)
     replace_head(net)
     wants = default.transforms()
@@ -148,7 +153,7 @@ def _timm(name: str, weights: str | None) -> Embedder:
         raise UsageError(f"--backbone timm/{name}: timm is not installed; `pip install timm` adds it") from None
     if not timm.is_model(name):
         raise UsageError(f"--backbone timm/{name} is unknown{nearest(name, timm.list_models())}")
-    net = _fetched(lambda: timm.create_model(name, pretrained=weights is None, num_classes=0), f"timm/{name}")
+    net = fetched(lambda: timm.create_model(name, pretrained=weights is None, num_classes=0), f"timm/{name}", BY_HAND)
     if weights:
         _load(net, read_state(weights), f"--weights {weights}")
     wants = timm.data.resolve_model_data_config(net)
@@ -160,19 +165,6 @@ def _timm(name: str, weights: str | None) -> Embedder:
 
 
 LIBRARIES = {"torchvision": _torchvision, "timm": _timm}
-
-
-def _fetched(fetch: Callable[[], Any], url: str) -> Any:
-    """Pretrained weights from the network, or the place where they can be put by hand."""
-    try:
-        return fetch()
-    except Exception as error:  # urllib's, requests', huggingface_hub's: whatever a download may raise
-        folder = Path(torch.hub.get_dir(), "checkpoints")
-        place = f"put it at {folder / Path(url).name} or " if url.startswith("http") else ""
-        reason = " ".join(str(error).split())[:150]
-        raise UserError(
-            f"{url} can't be fetched ({reason}); get the file elsewhere and {place}give it by --weights"
-        ) from None
 
 
 def replace_head(net: nn.Module) -> None:

@@ -56,7 +56,7 @@ def save_mammoth_checkpoint(
         checkpoint_name = f"{_run_name(args, model)}_{suffix}"
     path = Path(args.checkpoint_path, f"{checkpoint_name}.pt")
     content = {
-        "model": model.state_dict(),
+        "model": _with_aliases(model),
         "optimizer": to_parsable_obj(optimizer_st),
         "scheduler": to_parsable_obj(scheduler_st),
         "args": {
@@ -128,6 +128,23 @@ def _run_name(args: Namespace, model: nn.Module) -> str:
     return f"{prefix}_{_names[model]}" if prefix else _names[model]
 
 
+def _with_aliases(model: nn.Module) -> dict[str, Tensor]:
+    """The weights, also under the further names that Mammoth's class of a network has for them."""
+    weights = model.state_dict()
+    return weights | {alias: weights[name] for alias, name in _aliases(model, weights).items()}
+
+
+def _aliases(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, str]:
+    """Further name → name, for the weights of networks that have `aliases` of their layers (`backbone.MNISTMLP`)."""
+    found: dict[str, str] = {}
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        for alias, layer in getattr(module, "aliases", dict)().items():
+            own = [name for name in weights if name.startswith(f"{prefix}{layer}.")]
+            found |= {name.replace(f"{prefix}{layer}", f"{prefix}{alias}", 1): name for name in own}
+    return found
+
+
 def _buffer_content(args: Namespace, model: nn.Module) -> dict[str, Any]:
     """Field tensors in Mammoth's form; the counter, which that form lacks, stands beside them."""
     buffer = getattr(model, "buffer", None)
@@ -177,6 +194,8 @@ def fitting_weights(path: Path, model: Any, content: dict[str, Any], ignore_clas
     expected = target.state_dict()
     # DataParallel puts its own name in front of the network's parts.
     found = {re.sub(r"(^|\.)module\.", r"\1", name): weight for name, weight in weights.items()}
+    aliases = _aliases(target, expected)
+    found = {name: weight for name, weight in found.items() if name not in aliases}
     if ignore_classifier:
         found = {name: weight for name, weight in found.items() if "classifier." not in name}
         found |= {name: weight for name, weight in expected.items() if "classifier." in name}
