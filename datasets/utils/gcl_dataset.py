@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
+from utils.errors import UsageError
 
 __all__ = ["ContinualDataset", "GCLDataset"]
 
@@ -13,6 +16,18 @@ class GCLDataset(ContinualDataset):
 
     SETTING = "general-continual"
     N_TASKS = 1
+
+    def __init_subclass__(cls) -> None:
+        """Such a class declares `N_CLASSES` alone: its one task has them all."""
+        if not hasattr(cls, "N_CLASSES_PER_TASK") and hasattr(cls, "N_CLASSES"):
+            cls.N_CLASSES_PER_TASK = cls.N_CLASSES
+        super().__init_subclass__()
+
+    @classmethod
+    def check_args(cls, args: Namespace) -> None:
+        if args.n_epochs > 1:
+            raise UsageError(f"--n_epochs {args.n_epochs}: {cls.NAME} is a stream, which passes once; leave it out")
+        super().check_args(args)
 
     @set_default_from_args("n_epochs")
     def get_epochs(self) -> int:

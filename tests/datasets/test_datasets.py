@@ -261,8 +261,8 @@ def test_transforms():
     assert names == ["RandomCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"]
     assert dataset.get_transform()(image).shape == (3, 4, 4)
     normalised = dataset.get_normalization_transform()(image)
-    torch.testing.assert_close(dataset.get_denormalization_transform()(normalised), image)
-    torch.testing.assert_close(dataset.get_denormalization_transform()(normalised[None])[0], image)
+    for given in (normalised, normalised[None]):  # an image alone becomes a batch of one
+        torch.testing.assert_close(dataset.get_denormalization_transform()(given), image[None])
     assert dataset.get_loss() is F.cross_entropy
     plain = get_dataset(make_args("seq-mnist"))
     assert plain.get_normalization_transform() is None and plain.get_denormalization_transform() is None

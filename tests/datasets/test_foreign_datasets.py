@@ -336,6 +336,28 @@ def test_a_stream_of_unknown_length_is_trained_once(tmp_path: Path) -> None:
     assert len(lines[0]["loss"]) == 9
 
 
+def test_classes_that_turn(tmp_path: Path) -> None:
+    """As in mnist-360: one declared number of classes, and loaders in a list, of which the stream consists."""
+    dataset = make("gcl-turning")
+    assert (dataset.N_CLASSES_PER_TASK, dataset.N_TASKS, dataset.args.n_epochs) == (6, 1, 1)
+    summary, model, _ = run(tmp_path, *on("gcl-turning"), *ER, "--task_free", "1")
+    assert summary["steps"] == 15 and model.cpt == model.num_classes == 6
+    assert isinstance(model.dataset.train_loader.dataset, list) and len(model.dataset.test_loaders) == 1
+    train, test = dataset.get_data_loaders()
+    assert len(next(iter(train))) == 3 and len(next(iter(test))) == 2
+    with pytest.raises(UsageError, match="--n_epochs 2: gcl-turning is a stream, which passes once"):
+        arguments("gcl-turning", "--n_epochs", "2")
+
+
+def test_classes_counted_over_all_tasks_are_those_of_one() -> None:
+    dataset = all_tasks(make("rot-patches"))  # it takes its images from the file of perm-patches
+    assert (dataset.N_CLASSES, dataset.args.num_classes, dataset.get_offsets(1)) == (6, 6, (0, 6))
+    first, second = (next(iter(loader))[0] for loader in dataset.test_loaders)
+    assert not torch.equal(first, second)
+    image, _, same = dataset.train_loader.dataset[0]
+    assert torch.equal(image, same)
+
+
 OURS = [name for name, entry in models.get_model_entries().items() if entry.module]
 SHARED = "needs tasks with classes of their own"
 STREAM = "one stream"
