@@ -22,13 +22,19 @@ from utils.mammoth.augmentations import (
     soft_aug,
     strong_aug,
 )
+from utils.mammoth.pair_transforms import CustomRandomCrop, CustomRandomHorizontalFlip, DoubleCompose, DoubleTransform
 
 __all__ = [
     "PIL",
     "TF",  # noqa: F822
     "UNITS",
     "BatchTransform",
+    "CustomRandomCrop",
+    "CustomRandomHorizontalFlip",
+    "DoubleCompose",
+    "DoubleTransform",
     "F",
+    "RepeatedTransform",
     "Tensor",
     "apply_transform",
     "cutmix_data",
@@ -250,3 +256,16 @@ def apply_transform(x: Any, transform: Any, autosqueeze: bool = False) -> Any:
     else:
         out = torch.stack([transform(image) for image in batch.cpu()]).to(batch.device)
     return out.squeeze(0) if autosqueeze else out
+
+
+class RepeatedTransform:
+    """Mammoth's: the results of several transforms of the same images, along a new first axis."""
+
+    def __init__(self, transform_list: Sequence[Any], autosqueeze: bool = False):
+        if not transform_list:
+            raise AssertionError("RepeatedTransform needs at least one transform, got an empty list")
+        self.transform_list, self.autosqueeze = list(transform_list), autosqueeze
+
+    @torch.no_grad()
+    def __call__(self, x: Any) -> Tensor:
+        return torch.stack([apply_transform(x, transform, self.autosqueeze) for transform in self.transform_list])

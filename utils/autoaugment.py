@@ -1,5 +1,5 @@
 """Mammoth's name for `utils.mammoth.autoaugment`."""
 
-from utils.mammoth.autoaugment import CIFAR10Policy, ImageNetPolicy, SVHNPolicy
+from utils.mammoth.autoaugment import CIFAR10Policy, Cutout, ImageNetPolicy, SubPolicy, SVHNPolicy
 
-__all__ = ["CIFAR10Policy", "ImageNetPolicy", "SVHNPolicy"]
+__all__ = ["CIFAR10Policy", "Cutout", "ImageNetPolicy", "SVHNPolicy", "SubPolicy"]

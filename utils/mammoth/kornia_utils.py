@@ -8,6 +8,7 @@ from typing import Any
 
 import kornia.augmentation as K
 import torch
+from kornia.augmentation.auto import AutoAugment, RandAugment
 from torch import Tensor, nn
 from torchvision import transforms as T
 
@@ -16,6 +17,7 @@ class KorniaAugNoGrad(nn.Module):
     """Transforms of batches [B, C, H, W] of floats, one after the other, without gradient."""
 
     batched = True  # `utils.augmentations.apply_transform` hands over the batch as it is
+    stateless = True  # a checkpoint need not hold it: what it draws comes from torch's global generator
 
     def __init__(self, *augs: nn.Module, same_on_batch: bool = False):
         super().__init__()
@@ -29,6 +31,40 @@ class KorniaAugNoGrad(nn.Module):
         for transform in self.transforms:
             batch = transform(batch)
         return batch
+
+
+class KorniaMultiAug(nn.Module):
+    """The same batch, transformed `n_augs` times: [n_augs, B, C, H, W], without gradient."""
+
+    batched = stateless = True
+
+    def __init__(self, n_augs: int, aug_list: Iterable[nn.Module]):
+        super().__init__()
+        self.n_augs, self.augs = n_augs, KorniaAugNoGrad(*aug_list)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return torch.stack([self.augs(batch) for _ in range(self.n_augs)])
+
+
+class CustomKorniaRandAugment(RandAugment):
+    """`n` operations at random for the whole batch, of strength `m` of 30 (Cubuk et al. 2020)."""
+
+    batched = stateless = True
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+class _Published(nn.Module):
+    """One sub-policy of AutoAugment (Cubuk et al. 2019) at random for the whole batch."""
+
+    def __init__(self, policy: str):
+        super().__init__()
+        self.policy = AutoAugment(policy)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.policy(batch)
 
 
 class _RandomApply(nn.Module):
@@ -76,7 +112,10 @@ CONVERSIONS: dict[type, Callable[[Any], nn.Module]] = {
         _range(t.brightness), _range(t.contrast), _range(t.saturation), _range(t.hue), p=1.0
     ),
     T.RandomGrayscale: lambda t: K.RandomGrayscale(p=t.p),
+    T.RandAugment: lambda t: CustomKorniaRandAugment(t.num_ops, t.magnitude),
 }
+# By the names of their classes, of which a plugin may have its own.
+POLICIES = {"CIFAR10Policy": "cifar10", "ImageNetPolicy": "imagenet", "SVHNPolicy": "svhn"}
 # Without anything random, torchvision's own do the same to every image of a batch.
 KEPT = (T.Resize, T.CenterCrop, T.Normalize, T.Grayscale)
 # Batches of floats are what goes in and what comes out.
@@ -103,6 +142,8 @@ def _convert(transform: Any, p: float | None) -> Iterable[nn.Module]:
             transform = copy.copy(transform)
             transform.p = p
         yield CONVERSIONS[type(transform)](transform)
+    elif type(transform).__name__ in POLICIES:
+        yield _Published(POLICIES[type(transform).__name__])
     elif isinstance(transform, KEPT):
         yield transform
     elif not isinstance(transform, DROPPED):

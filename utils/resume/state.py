@@ -123,7 +123,7 @@ def _kind(value: object) -> str:
         return "array"
     for kind, base in (("module", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
         if isinstance(value, base):
-            return kind
+            return "rebuilt" if getattr(value, "stateless", False) else kind  # some transforms are modules
     if _class_name(value) in PLAIN_OBJECTS:
         return "plain_object"
     if hasattr(type(value), "state_dict") and hasattr(type(value), "load_state_dict"):
@@ -226,6 +226,7 @@ class _Packer:
         seen = {value for value, _ in self.memo.values() if isinstance(value, nn.Module)} - {root}
         if root is self.model:
             seen |= {module for name, module in root.named_children() if name in self.skip}
+        seen |= {module for module in root.modules() if _kind(module) == "rebuilt"}
         modules = dict(root.named_modules(memo=seen, prefix=path))
         self.memo |= {id(module): (module, name) for name, module in modules.items()}
         # Tensors before attributes: what an attribute refers to is then found at its place in the network.
