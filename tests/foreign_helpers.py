@@ -16,6 +16,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "fdr": (*REPLAY, "--alpha", "0.5"),
     "gss": (*REPLAY, "--batch_num", "4", "--gss_minibatch_size", "4"),
     "mer": (*REPLAY, "--beta", "1", "--gamma", "1"),
+    "pnn": (),
     "si": ("--c", "0.5"),
     "xder_ce": XDER,
     "xder_rpc": XDER,

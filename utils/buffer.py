@@ -150,10 +150,9 @@ class Buffer(MammothBuffer):
     ) -> None:
         """Offer a batch. A field left out keeps the stale values of the slots overwritten.
 
-        `sample_selection_scores` are for loss-aware strategies; a reservoir ignores them.
+        `attention_maps` are tensors [B, …], one per layer, of values from 0 to 255. `sample_selection_scores`
+        are for loss-aware strategies; a reservoir ignores them.
         """
-        if attention_maps is not None:
-            raise NotImplementedError("attention_maps cannot be stored in this buffer")
         n, fields = len(examples), (examples, labels, logits, task_labels, true_labels)
         given = {name: value[:n] for name, value in zip(FIELDS, fields, strict=True) if value is not None}
         self._check(given, n)
@@ -168,6 +167,8 @@ class Buffer(MammothBuffer):
         self.num_seen_examples += n
         if len(slots) == 0:
             return
+        if attention_maps is not None:
+            self._store_maps(attention_maps, rows, slots)
         rows, slots = to_device(rows, examples.device), to_device(slots, self.device)
         for name, value in given.items():
             self._write(name, _select_rows(value, rows.to(value.device)), slots)
@@ -217,6 +218,7 @@ class Buffer(MammothBuffer):
         """Forget everything, including which fields exist."""
         for name in self.used_attributes:
             delattr(self, name)
+        vars(self).pop("attention_maps", None)
         self.num_seen_examples = 0
         self.buffer_size = self._buffer_size  # a strategy without scores, too
 
@@ -289,19 +291,24 @@ class Buffer(MammothBuffer):
         self.device = torch.device(device)
         for name in self.used_attributes:
             setattr(self, name, getattr(self, name).to(self.device))
+        if hasattr(self, "attention_maps"):
+            self._take_maps(self.attention_maps)
         return self
 
     def nbytes(self) -> int:
         """Bytes that the stored fields occupy, free slots included."""
-        return sum(getattr(self, name).nbytes for name in self.used_attributes)
+        maps = [layer for stored in getattr(self, "attention_maps", []) for layer in stored or ()]
+        return sum(field.nbytes for field in (*maps, *(getattr(self, name) for name in self.used_attributes)))
 
     def state_dict(self) -> dict[str, Any]:
         """All that a checkpoint needs, beside the generator; tensors are not copied."""
+        maps = {"attention_maps": self.attention_maps} if hasattr(self, "attention_maps") else {}
         return {
             "buffer_size": self.buffer_size,
             "num_seen_examples": self.num_seen_examples,
             "fields": {name: getattr(self, name) for name in self.used_attributes},
             "scores": self.sample_selection_fn.importance_scores,
+            **maps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -316,6 +323,8 @@ class Buffer(MammothBuffer):
         self.empty()
         for name, value in state["fields"].items():
             setattr(self, name, _in_memory_order(value.to(self.device, copy=True)))
+        if "attention_maps" in state:
+            self._take_maps(state["attention_maps"])
         self.num_seen_examples = state["num_seen_examples"]
         if state.get("scores") is not None:
             self.sample_selection_fn.importance_scores = state["scores"].cpu().clone()

@@ -16,7 +16,7 @@ from torch import nn
 from models.utils.frozen_body import check_body_lr_scale, freeze_body, scaled_groups
 from utils.args import ArgumentParser
 from utils.cli.config import FRAMEWORK, view
-from utils.errors import UsageError
+from utils.errors import UsageError, UserError
 from utils.resume.guard import is_logged
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -27,6 +27,14 @@ def accepted_keywords(observe: Callable) -> frozenset[str] | None:
     """Names that an `observe` accepts; None if it takes `**kwargs`."""
     names = inspect.signature(observe).parameters
     return None if "kwargs" in names else frozenset(names)
+
+
+@lru_cache
+def required_keywords(observe: Callable) -> frozenset[str]:
+    """Names beside the three of every batch that an `observe` has no default for."""
+    _, *own = inspect.signature(observe).parameters.values()
+    named = [p for p in own[3:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return frozenset(p.name for p in named if p.default is p.empty)
 
 
 class ContinualModel(nn.Module):
@@ -185,6 +193,9 @@ class ContinualModel(nn.Module):
 
         Those are for methods that say "cssl"; a batch without any label is passed over.
         """
+        if missing := required_keywords(type(self).observe) - extra.keys():
+            given = "; give --noise_rate, which makes them" if "true_labels" in missing else ""
+            raise UserError(f"{self.NAME} needs {', '.join(sorted(missing))} with every batch, which has none{given}")
         accepted = accepted_keywords(type(self).observe)
         if accepted is not None:
             extra = {name: value for name, value in extra.items() if name in accepted}

@@ -183,8 +183,6 @@ def test_a_batch_of_wrong_shape_is_refused_whole():
     with pytest.raises(ValueError, match=r"examples has shape \(2, 5\)"):
         buffer.add_data(examples=torch.rand(2, 5), labels=torch.arange(2))
     assert buffer.num_seen_examples == 2
-    with pytest.raises(NotImplementedError, match="attention_maps"):
-        buffer.add_data(**stream(0, 2), attention_maps=[torch.rand(2, 3)])
 
 
 def test_rows_that_have_no_image_are_left_out():

@@ -213,7 +213,8 @@ def _imported(importing: Path, home: Path) -> Iterator[Path]:
 class _StandIns(importlib.abc.MetaPathFinder):
     """Modules of ours under names that a model may have: for whoever imports the name where no file has it."""
 
-    FILES = {"models.gem": ROOT / "utils" / "mammoth" / "gem.py"}
+    MAMMOTH = ROOT / "utils" / "mammoth"
+    FILES = {"models.gem": MAMMOTH / "gem.py", "utils.buffer_lws": MAMMOTH / "buffer_lws.py"}
 
     def find_spec(self, name: str, *_: Any) -> Any:
         return importlib.util.spec_from_file_location(name, self.FILES[name]) if name in self.FILES else None

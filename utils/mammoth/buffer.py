@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +26,9 @@ class MammothBuffer:
 
     labels: Tensor
     task_labels: Tensor
+    attention_maps: list[list[Tensor] | None]
+    buffer_size: int
+    device: torch.device
     generator: torch.Generator | None
     num_seen_examples: int
     sample_selection_strategy: str
@@ -88,6 +91,17 @@ class MammothBuffer:
         """Allocate zeros for the fields given, as the first `add_data` does by itself."""
         given = zip(FIELDS, (examples, labels, logits, task_labels, true_labels), strict=True)
         self._allocate({name: value for name, value in given if value is not None})
+
+    def _store_maps(self, attention_maps: Sequence[Tensor], rows: Tensor, slots: Tensor) -> None:
+        """Slot by slot the maps of one image, a list over layers, as bytes; `get_data` does not hand them out."""
+        if not hasattr(self, "attention_maps"):
+            self.attention_maps = [None] * self.buffer_size
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            self.attention_maps[slot] = [layer[row].to(self.device, torch.uint8) for layer in attention_maps]
+
+    def _take_maps(self, attention_maps: list[list[Tensor] | None]) -> None:
+        """Copies of maps that were stored, on the buffer's device."""
+        self.attention_maps = [m and [layer.to(self.device, copy=True) for layer in m] for m in attention_maps]
 
     def serialize(self, out_device: torch.device | str = "cpu") -> dict[str, Tensor]:
         """The field tensors by name: Mammoth's format, which loses the counter. `state_dict` is exact."""

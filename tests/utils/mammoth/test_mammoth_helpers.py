@@ -38,12 +38,15 @@ utils: binary_to_boolean_type none_or_float custom_str_underscore field_with_ali
     random_id to_parsable_obj disable_logging setup_logging in_notebook
 utils.conf: get_device base_path get_checkpoint_path warn_once set_random_seed worker_init_fn create_seeded_dataloader
 utils.augmentations: apply_transform cutmix_data rand_bbox normalize random_flip random_crop random_grayscale soft_aug
-    strong_aug torch np F TF transforms PIL
+    strong_aug RepeatedTransform DoubleTransform DoubleCompose CustomRandomCrop CustomRandomHorizontalFlip torch np F TF
+    transforms PIL
 utils.batch_norm: bn_track_stats
 utils.schedulers: get_scheduler CosineSchedule CosineSchedulerWithLinearWarmup
 utils.status: progress_bar ProgressBar
 utils.evaluate: evaluate mask_classes
-utils.kornia_utils: to_kornia_transform KorniaAugNoGrad
+utils.kornia_utils: to_kornia_transform KorniaAugNoGrad KorniaMultiAug CustomKorniaRandAugment
+utils.autoaugment: CIFAR10Policy ImageNetPolicy SVHNPolicy SubPolicy Cutout
+utils.buffer_lws: Buffer
 utils.simclrloss: SupConLoss
 utils.spkdloss: SPKDLoss
 utils.buffer: Buffer icarl_replay fill_buffer BaseSampleSelection ReservoirSampling BalancoirSampling LARSSampling
@@ -56,11 +59,22 @@ datasets: get_dataset get_dataset_class get_dataset_names get_dataset_config_nam
 datasets.utils: set_default_from_args
 datasets.utils.continual_dataset: ContinualDataset
 datasets.transforms.denormalization: DeNormalize
+datasets.transforms.rotation: Rotation FixedRotation IncrementalRotation
+datasets.utils.hf_download: ensure_required_files_from_hf download_dataset_snapshot download_dataset_file
+    download_dataset_snapshot_with_patterns
 backbone: get_backbone get_backbone_class get_backbone_names register_backbone MammothBackbone xavier num_flat_features
-backbone.ResNetBlock: ResNet BasicBlock conv3x3 resnet18 reduced_resnet18
-backbone.MNISTMLP: MNISTMLP
+backbone.ResNetBlock: ResNet BasicBlock PreActBlock conv3x3 resnet18 resnet34 reduced_resnet18 preact_resnet18
+    resnet18_7x7 resnet18_spr
+backbone.ResNetBottleneck: resnet50 resnet50_pt
+backbone.ResNet32: resnet32
+backbone.MNISTMLP: MNISTMLP BaseMNISTMLP mnistmlp
+backbone.MNISTMLP_PNN: MNISTMLP_PNN
+backbone.ResNet18_PNN: resnet18_pnn
+backbone.utils.modules: AlphaModule ListModule
 models: get_model get_model_class get_model_names register_model REGISTERED_MODELS
 models.utils.continual_model: ContinualModel
+models.utils.lider_model: LiderOptimizer add_lipschitz_args
+models.utils.future_model: FutureModel
 main: main parse_args initialize
 """
 
