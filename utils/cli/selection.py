@@ -23,6 +23,7 @@ from utils.cli.parser import ArgumentParser, synonym
 from utils.cli.plugins import plugin_files
 from utils.cli.roles import Role
 from utils.cli.values import binary_to_boolean_type, number
+from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
 from utils.run.identity import stored_config
 
@@ -151,11 +152,13 @@ def _recorded_args(chosen: Config, given: registry.Entry | None) -> Layer:
         path = Path(chosen.resume) / "config.yaml"
         if not _is_run(chosen.resume):
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
-        if given is None and stored_config(path.parent).get("class_sha256"):
+        recorded = Layer(str(path), stored_config(path.parent, "args"), recorded=True)
+        config = read_yaml(path).get("config")
+        if given is None and isinstance(config, dict) and config.get("class_sha256"):
             raise UsageError(
                 f"--resume {chosen.resume}: its model is a class that was given to `run` in Python; give it there again"
             )
-        return Layer(str(path), stored_config(path.parent, "args"), recorded=True)
+        return recorded
     if chosen.loadcheck:
         from utils.checkpoints import read_mammoth_checkpoint
 

@@ -408,7 +408,7 @@ def test_what_the_machine_refuses_is_one_line(
     def refused(argv: list[str]) -> None:
         raise error
 
-    monkeypatch.setattr(main, "run", refused)
+    monkeypatch.setattr(main, "train_or_find", refused)
     with pytest.raises(SystemExit) as exit:
         main.main([])
     message = capsys.readouterr().err
@@ -416,7 +416,7 @@ def test_what_the_machine_refuses_is_one_line(
 
 
 def test_an_error_of_the_code_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "run", lambda argv: [][0])
+    monkeypatch.setattr(main, "train_or_find", lambda argv: [][0])
     with pytest.raises(IndexError):
         main.main([])
 
