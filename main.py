@@ -9,9 +9,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utils.cli.console import one_line_failures, open_standard_streams
+from utils.cli.console import NOT_SHOWN, one_line_failures, open_standard_streams, show_messages
 from utils.cli.known_command import finished_run
 from utils.cli.parse import parse_args
+from utils.mammoth.helpers import under_test
 from utils.status import say
 
 if TYPE_CHECKING:
@@ -54,14 +55,27 @@ def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
     optimise(net, args.device, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.net.to(args.device)  # a part that the model's constructor has replaced
+    _record(args, model)
     return model, dataset, args
+
+
+def _record(args: Namespace, model: Any) -> None:
+    """What Mammoth's own tests look for among the messages."""
+    from utils.checkpoints import run_name
+
+    logging.debug("%s", Namespace(**vars(args)))
+    logging.info("Using backbone: %s", args.backbone, extra=NOT_SHOWN)
+    if args.savecheck:
+        logging.info("Saving checkpoint into: %s", run_name(args, model))
 
 
 def train_or_find(argv: list[str], model: Entry | None = None, signals: StopSignals | None = None) -> tuple[Path, bool]:
     """The directory of the run that a command line describes, and whether it was finished before."""
-    if model is None and (finished := finished_run(argv)) is not None:
+    if model is None and not under_test() and (finished := finished_run(argv)) is not None:
         return finished, True
     args = parse_args(argv, model)
+    # A few steps are made to see them made, not for their results.
+    args.overwrite = args.overwrite or (not args.resume and (args.debug_mode or under_test()))
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.
     from utils.run.directory import RunDirectory
 
@@ -99,7 +113,7 @@ def main(argv: list[str] | None = None) -> None:
     open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    show_messages()
     with one_line_failures():  # Ctrl-C is one before training; from then on it stops at a step boundary
         directory, finished = train_or_find(sys.argv[1:] if argv is None else argv)
         from utils.run.final_report import final_report

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import utils.cli.registry as registry
 from datasets.utils import construct
-from datasets.utils import own_parameters as own_parameters  # asked for by the command line
+from datasets.utils import own_parameters as own_parameters
 from utils.cli.config import selected
+from utils.cli.plugins import checkout_folder
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UsageError, nearest
 
@@ -59,15 +60,32 @@ def get_dataset_config_names(dataset: str) -> list[str]:
     return sorted(path.stem for path in config_folder(dataset).glob("*.yaml"))
 
 
-def read_dataset_config(dataset: str, name: str | None) -> tuple[dict[str, Any], dict[str, Any], str]:
+def _config_files(dataset: str, plugins: Sequence[str]) -> dict[str, Path]:
+    """YAML files by name: ours, and those of the plugins' checkouts, which win for a dataset that is a plugin's.
+
+    Only such a dataset has its `default` from there: nobody has asked for it.
+    """
+    ours = {path.stem: path for path in config_folder(dataset).glob("*.yaml")}
+    name = registry.normalise(dataset)
+    theirs: dict[str, Path] = {}
+    for folder in (checkout_folder(Path(plugin), "datasets") / "configs" / name for plugin in plugins):
+        theirs |= {path.stem: path for path in folder.glob("*.yaml")}
+    if name in registry.scan_plugins(DATASETS, plugins):
+        return ours | theirs
+    return {stem: path for stem, path in theirs.items() if stem != "default"} | ours
+
+
+def read_dataset_config(
+    dataset: str, name: str | None, plugins: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any], str]:
     """(fields, flag defaults, file) of a dataset YAML; without a name `default.yaml` is used if there is one."""
-    names = get_dataset_config_names(dataset)
-    if name is None and "default" not in names:
+    files = _config_files(dataset, plugins)
+    if name is None and "default" not in files:
         return {}, {}, ""
     name = name or "default"
-    if name not in names:
-        raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, names)}")
-    path = config_folder(dataset) / f"{name}.yaml"
+    if name not in files:
+        raise UsageError(f"unknown dataset_config {name!r} for {dataset}{nearest(name, files)}")
+    path = files[name]
     content = {str(key): value for key, value in read_yaml(path).items()}
     known = (*FIELDS, *TRANSFORMS)
     fields = {key.upper(): _field(path, key.upper(), value) for key, value in content.items() if key.upper() in known}
@@ -94,7 +112,13 @@ def _field(path: Path, key: str, value: Any) -> Any:
     return tuple(value) if key in ("SIZE", "MEAN", "STD") else value
 
 
-def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
+def get_dataset_class(args: Namespace, return_args: bool = False) -> Any:
+    """The class of `args.dataset`; with `return_args` also the parameters by name that are its own flags."""
+    cls = _dataset_class(args)
+    return (cls, {parameter.name: parameter for parameter in own_parameters(cls)}) if return_args else cls
+
+
+def _dataset_class(args: Namespace) -> type[ContinualDataset]:
     """The class of `args.dataset`, with the fields of its YAML applied to a subclass.
 
     Never to the class itself: a second dataset in the same process must not inherit them.
@@ -103,7 +127,9 @@ def get_dataset_class(args: Namespace) -> type[ContinualDataset]:
     from datasets.utils.protocol import task_fields
 
     cls: Any = selected(args, DATASETS).load()
-    fields, flags, file = read_dataset_config(args.dataset, getattr(args, "dataset_config", None))
+    fields, flags, file = read_dataset_config(
+        args.dataset, getattr(args, "dataset_config", None), getattr(args, "plugin", ())
+    )
     if cls.get_data_loaders is not ContinualDataset.get_data_loaders:
         if getattr(args, "n_tasks", None) or getattr(args, "classes_first_task", None):
             raise UsageError(f"--n_tasks, --classes_first_task: {args.dataset} cuts its tasks itself; leave them out")

@@ -61,13 +61,15 @@ def get_model(args: Namespace, backbone: Any, loss: Any, transform: Any, dataset
     return get_model_class(args)(backbone, loss, view(args, MODEL), transform, dataset)
 
 
-def read_model_config(model: str, section: str, dataset: str, buffer_size: int | None) -> tuple[dict[str, Any], str]:
-    """(flag defaults, file) of `models/config/<model>.yaml`.
+def read_model_config(
+    model: str, section: str, dataset: str, buffer_size: int | None, plugins: Sequence[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """(flag defaults, file) of `models/config/<model>.yaml`; of a plugin's checkout, if that has one.
 
     The section `default` always applies; what it holds under a dataset's name, only there. `best` adds the dataset's
     own section and, in it, the buffer size's, which wins.
     """
-    path = config_file(model)
+    path = own_config_file(model, plugins) or config_file(model)
     if path is None:
         if section == "best":
             raise UsageError(f"--model_config best: there is no models/config/{model}.yaml with presets for {model}")
@@ -103,9 +105,15 @@ def _merged(base: dict[Any, Any], added: dict[Any, Any]) -> dict[Any, Any]:
     return result
 
 
-def config_file(model: str) -> Path | None:
-    files = (registry.ROOT / "models" / "config").glob("*.yaml")
+def config_file(model: str, folder: Path = registry.ROOT / "models") -> Path | None:
+    files = sorted((folder / "config").glob("*.yaml"))
     return next((path for path in files if registry.normalise(path.stem) == registry.normalise(model)), None)
+
+
+def own_config_file(model: str, plugins: Sequence[str]) -> Path | None:
+    """The presets that lie beside a model which is a plugin's."""
+    entry = registry.scan_plugins(MODELS, plugins).get(registry.normalise(model))
+    return config_file(model, entry.file.parent) if entry is not None else None
 
 
 def _best(content: dict[str, Any], dataset: str, buffer_size: int | None, path: Path) -> dict[str, Any]:

@@ -14,6 +14,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "derpp": (*REPLAY, "--alpha", "0.5", "--beta", "0.5"),
     "ewc_on": ("--e_lambda", "10", "--gamma", "1"),
     "fdr": (*REPLAY, "--alpha", "0.5"),
+    "future_toy": (),
+    "gdumb": (*REPLAY, "--fitting_epochs", "30"),
     "gss": (*REPLAY, "--batch_num", "4", "--gss_minibatch_size", "4"),
     "mer": (*REPLAY, "--beta", "1", "--gamma", "1"),
     "pnn": (),

@@ -14,13 +14,24 @@ from pathlib import Path
 
 from helpers import ROOT
 
-PRODUCT = ("main.py", "embed.py", "reproduce.py", "backbone", "datasets", "experiments", "models", "utils")
+PRODUCT = (
+    "main.py",
+    "embed.py",
+    "mammoth.py",
+    "reproduce.py",
+    "backbone",
+    "datasets",
+    "experiments",
+    "models",
+    "utils",
+)
 ALL = (*PRODUCT, "benchmarks", "docs", "tests")
 
 # Who may import whom: a module imports only from its own level or below. The longest matching prefix counts.
 LEVELS = {
     "reproduce": 6,
     "embed": 6,
+    "mammoth": 6,
     "experiments": 5,
     "main": 4,
     "utils.training": 3,

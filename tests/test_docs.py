@@ -298,6 +298,13 @@ def test_benchmark_figures_come_from_the_committed_results() -> None:
     assert shown.strip() == benchmarks.block()
 
 
+def test_accuracies_beside_mammoths_come_from_the_committed_results() -> None:
+    figures = script("mammoth_stream")
+    assert MAMMOTH.partition(figures.START)[2].partition(figures.END)[0].strip() == figures.table()
+    methods = json.loads(figures.RESULTS.read_text())["methods"]
+    assert all(found["agrees"] for found in methods.values()) and len(methods) == 17
+
+
 def test_the_choice_of_a_network_is_shown_as_it_was_measured() -> None:
     page = "docs/results/small/network.md"
     assert small_network.table(json.loads((ROOT / page).with_suffix(".json").read_text())) in PAGES[page]

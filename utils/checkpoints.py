@@ -53,7 +53,7 @@ def save_mammoth_checkpoint(
             return None
         per_task = getattr(args, "savecheck", None) != "last"
         suffix = "joint" if getattr(args, "joint", False) else str(task) if per_task else "last"
-        checkpoint_name = f"{_run_name(args, model)}_{suffix}"
+        checkpoint_name = f"{run_name(args, model)}_{suffix}"
     path = Path(args.checkpoint_path, f"{checkpoint_name}.pt")
     content = {
         "model": _with_aliases(model),
@@ -117,8 +117,8 @@ def to_parsable_obj(value: Any) -> Any:
     return value if value is None or isinstance(value, Tensor) else str(value)
 
 
-def _run_name(args: Namespace, model: nn.Module) -> str:
-    """One name for all files of a run. It is made from the flag `--ckpt_name` and never written back to it."""
+def run_name(args: Namespace, model: nn.Module) -> str:
+    """One name for all files of a model. It is made from the flag `--ckpt_name` and never written back to it."""
     if model not in _names:
         parts = [args.model, args.dataset, getattr(args, "dataset_config", None)]
         parts += [getattr(args, "buffer_size", None) or 0, getattr(args, "n_epochs", None)]

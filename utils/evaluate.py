@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -34,22 +34,29 @@ def evaluate_loaders(
     ranges: Sequence[tuple[int, int]],
     max_batches: int | None = None,
     first_task: int = 0,
+    *,
+    n_seen: int | None = None,
+    nested: bool = False,
+    forward: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Evaluation:
     """Evaluate the model on one loader per task, counted from `first_task`; `ranges[k]` are the classes of loader k.
 
-    Class-IL predicts among the classes met so far, which end with those of the last loader, Task-IL among the classes
-    of the image's own task. The device is read once, at the end.
+    Class-IL predicts among the classes met so far, `n_seen`, by default up to those of the last loader, Task-IL among
+    the classes of the image's own task. `forward` stands for the model's own. If loaders are `nested`, each with the
+    images of those before it, the last one's are counted in the confusions. The device is read once, at the end.
     """
-    n_seen = ranges[-1][1]
+    n_seen = ranges[-1][1] if n_seen is None else n_seen
     n_classes = model.num_classes
     confusion = torch.zeros(n_classes * n_classes, dtype=torch.int64, device=model.device)
     hits, counts = [], []
     with network_mode(model.net, training=False):
         for task, (loader, (first, last)) in enumerate(zip(loaders, ranges, strict=True), first_task):
             right, count = torch.zeros(2, dtype=torch.int64, device=model.device), 0
+            if nested:
+                confusion.zero_()
             for batch in islice(loader, max_batches):
                 images, labels = (to_device(field, model.device) for field in batch[:2])
-                outputs = _outputs(model, images, task)
+                outputs = _outputs(model, images, task) if forward is None else forward(images)
                 class_il = outputs[:, :n_seen].argmax(1)
                 task_il = outputs[:, first:last].argmax(1) + first
                 right += torch.stack([(class_il == labels).sum(), (task_il == labels).sum()])

@@ -24,7 +24,7 @@ from utils.run.pace import Pace, steps_after_task
 from utils.run.precision import autocast
 from utils.run.session import Session
 from utils.schedulers import task_epochs
-from utils.status import Progress
+from utils.status import Progress, say
 
 
 def train(
@@ -227,6 +227,8 @@ class Trainer:
             hand_over(session)
 
     def _finish(self) -> dict[str, Any]:
+        if self.args.eval_future and (transfer := self.evaluator.average_transfer()) is not None:
+            say(f"Average transfer, the mean accuracy on tasks still to come: {transfer:.2f} %")
         if not self.args.validation:
             return self.session.finish()
         final = self.evaluator.true_test_sets()

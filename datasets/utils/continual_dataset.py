@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from argparse import Namespace
 from functools import cached_property
 from typing import Any
@@ -10,10 +11,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from datasets.utils import construct
+from datasets.utils.confusions import confused_with
 from datasets.utils.foreign.interface import MammothDataset
 from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
+from datasets.utils.held_out import so_far
 from datasets.utils.image_set import ImageSet
-from datasets.utils.label_noise import UNLABELLED, labelled, some_unlabelled
+from datasets.utils.label_noise import UNLABELLED, labelled, some_unlabelled, some_wrong
 from datasets.utils.loader import TaskLoader
 from datasets.utils.splits import Splits, checked_images, make_splits
 from utils.augmentations import BatchTransform
@@ -97,6 +101,8 @@ class ContinualDataset(MammothDataset):
             raise UsageError(
                 f"--embeddings {args.embeddings}: {cls.NAME} reads no such file; use --dataset seq-embeddings"
             )
+        if some_wrong(args) and args.noise_type == "asymmetric":
+            confused_with(cls.NAME)
 
     # -- what a subclass provides ---------------------------------------------------------------------------
 
@@ -149,6 +155,11 @@ class ContinualDataset(MammothDataset):
     def eval_offsets(self, k: int) -> tuple[int, int]:
         """The class range of test loader k."""
         return self.get_offsets() if self.shares_classes else _range(self._classes_per_eval_task, k)
+
+    def test_classes(self, k: int) -> tuple[int, int]:
+        """The range of the classes that test set k has images of: `eval_offsets(k)`, or all up to these."""
+        first, last = self.eval_offsets(k)
+        return (0 if so_far(self.args) else first), last
 
     def get_class_names(self) -> list[str]:
         """Names such that entry i is the class that is now labelled i."""
@@ -229,8 +240,18 @@ class ContinualDataset(MammothDataset):
         return self.train_loader
 
     def make_test_loader(self, k: int) -> TaskLoader:
-        """The images of `eval_offsets(k)` that the run is evaluated on."""
-        return self._plain_loader(_classes(self.splits.evaluation, self.eval_offsets(k)))
+        """The images of `test_classes(k)` that the run is evaluated on."""
+        return self._plain_loader(_classes(self.splits.evaluation, self.test_classes(k)))
+
+    def again(self, **changes: Any) -> ContinualDataset:
+        """A dataset as this one was when it was new, with some flags changed; images that are read stay read."""
+        args = copy.copy(self.args)
+        for name, value in changes.items():
+            setattr(args, name, value)
+        other = construct(type(self), args)
+        if not changes and "splits" in vars(self):
+            other.splits = self.splits
+        return other
 
     def true_test_loaders(self) -> list[TaskLoader]:
         """The real test sets of all tasks, for the last evaluation of a run with `--validation`."""

@@ -1,13 +1,19 @@
-"""`--validation`: which training images are held out."""
+"""`--validation` and `--validation_mode`: which training images are held out, and what a test set consists of."""
 
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 
 import torch
 from torch import Tensor
 
 from utils.errors import UsageError
+
+
+def so_far(args: Namespace) -> bool:
+    """Whether the test set of a task has the images of all tasks up to it; made by hand, `args` may lack the flag."""
+    return getattr(args, "validation_mode", "current") == "complete"
 
 
 def draw_held_out(targets: Tensor, size: float, generator: torch.Generator) -> Tensor:

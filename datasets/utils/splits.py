@@ -37,7 +37,7 @@ def make_splits(dataset: ContinualDataset) -> Splits:
     train, true_labels = _relabel(train, order), None
     if some_wrong(args):
         true_labels = train.labels(slice(None))
-        train = train.with_targets(noisy_labels(true_labels, dataset.N_CLASSES, args))
+        train = train.with_targets(noisy_labels(true_labels, dataset.N_CLASSES, args, dataset.NAME, order))
     return Splits(train, evaluation, test, true_labels)
 
 

@@ -11,7 +11,7 @@ from models.utils.continual_model import ContinualModel
 
 
 class FutureModel(ContinualModel):
-    """A model from Mammoth may be one, and is trained and evaluated like any other: `--eval_future 1` is refused."""
+    """Trained like any other; `--eval_future 1` also evaluates it on the tasks to come."""
 
     @abstractmethod
     def future_forward(self, x: Tensor, **kwargs: Any) -> Tensor:
@@ -19,4 +19,4 @@ class FutureModel(ContinualModel):
 
     @abstractmethod
     def change_transform(self, dataset: Any) -> None:
-        """Take over the transforms of another dataset."""
+        """Called after each task of a second dataset, which stands for the future: its transforms may be taken over."""

@@ -124,9 +124,7 @@ def test_images_without_a_label_are_kept_from_methods_that_need_one(
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--noise_type", "asymmetric"], "only symmetric noise"),
-        (["--validation_mode", "complete"], "a test set of its own"),
-        (["--eval_future", "1"], "once it was trained"),
+        (["--noise_type", "other"], "none of symmetric, asymmetric"),
         (["--distributed", "ddp"], "one device"),
         (["--disable_log", "1"], "--results_path"),
         (["--load_best_args"], "use --model_config best"),

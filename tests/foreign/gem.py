@@ -18,14 +18,16 @@ def overwrite_grad(params, vector, sizes):
         p.grad = part.view_as(p).clone()
 
 
-def project_all(gradient, others, sweeps=50):
-    """A gradient that no other objects to: the violated constraints are gone through again and again."""
+def project_all(gradient, others, margin, sweeps=30):
+    """The nearest gradient that no other objects to: the dual program, one unknown, at least `margin`, at a time."""
+    others = torch.stack(others)
+    products, towards = others @ others.T, others @ gradient
+    weights = torch.full_like(towards, margin)
     for _ in range(sweeps):
-        for other in others:
-            product = gradient @ other
-            if product < 0:
-                gradient = gradient - product / (other @ other) * other
-    return gradient
+        for i in range(len(weights)):
+            rest = towards[i] + products[i] @ weights - products[i, i] * weights[i]
+            weights[i] = torch.clamp(-rest / products[i, i], min=margin)
+    return gradient + weights @ others
 
 
 class EpisodicGradients(ContinualModel):
@@ -35,11 +37,14 @@ class EpisodicGradients(ContinualModel):
     @staticmethod
     def get_parser(parser) -> ArgumentParser:
         add_rehearsal_args(parser)
+        parser.add_argument(
+            "--gamma", type=float, default=0.5, help="how much of each memory's gradient comes at least"
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset=dataset)
-        warn_once("this projection is a simple one")
+        warn_once("the program is solved without a package")
         self.buffer = Buffer(self.args.buffer_size)
         self.sizes = [p.numel() for p in self.parameters()]
         self.per_task = []
@@ -65,6 +70,6 @@ class EpisodicGradients(ContinualModel):
         store_grad(self.parameters, self.own, self.sizes)
         if any(self.own @ other < 0 for other in self.per_task):
             self.projections += 1
-            overwrite_grad(self.parameters, project_all(self.own, self.per_task), self.sizes)
+            overwrite_grad(self.parameters, project_all(self.own, self.per_task, self.args.gamma), self.sizes)
         self.opt.step()
         return loss.item()

@@ -42,7 +42,8 @@ class ClassMeans(ContinualModel):
     def compute_class_means(self):
         with bn_track_stats(self, False):
             images, labels = self.buffer.get_all_data(self.normalization_transform, device=self.device)
-            features = F.normalize(self.net(images, returnt="features"))
+            views = [images, images.flip(3)]  # a class mean is that of its images and their mirror images
+            features = sum(F.normalize(self.net(view, returnt="features")) for view in views) / 2
         self.means = torch.stack([features[labels == label].mean(0) for label in self.classes_so_far])
 
     def begin_task(self, dataset):

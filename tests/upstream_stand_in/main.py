@@ -24,7 +24,8 @@ def parse_args(argv):
     for flag, kind, default in (
         ("dataset", str, None), ("backbone", str, "small"), ("lr", float, None), ("n_epochs", int, 1),
         ("batch_size", int, 8), ("seed", int, None), ("optim_mom", float, 0.0), ("lr_scheduler", str, None),
-        ("start_from", int, 0), ("nowand", int, 1), ("report", str, None),
+        ("start_from", int, 0), ("stop_after", int, None), ("nowand", int, 1), ("report", str, None),
+        ("savecheck", str, None), ("loadcheck", str, None),
     ):  # fmt: skip
         parser.add_argument(f"--{flag}", type=kind, default=default)
     group = parser.add_argument_group("model")

@@ -89,16 +89,21 @@ def _default_layers(chosen: Config, recorded: Layer, set_by_model: dict[str, Any
 
     entry = selected(chosen, models.MODELS)
     preset, preset_file = models.read_model_config(
-        entry.presets, chosen.model_config or "default", chosen.dataset, chosen.buffer_size
+        entry.presets, chosen.model_config or "default", chosen.dataset, chosen.buffer_size, chosen.plugin
     )
-    chosen.dataset_config = chosen.dataset_config or preset.pop("dataset_config", None)
-    _, dataset_flags, dataset_file = datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
+    named = preset.pop("dataset_config", None)
+    chosen.dataset_config = chosen.dataset_config or named
+    _, dataset_flags, dataset_file = datasets.read_dataset_config(chosen.dataset, chosen.dataset_config, chosen.plugin)
+    # In a checkout of Mammoth a preset may hold values that only the model knows what to do with (lr: 0 of GDumb).
+    of_plugin = models.own_config_file(chosen.model, chosen.plugin) is not None
     layers = [
         Layer(f"dataset {chosen.dataset}", default_flags(datasets.get_dataset_class(chosen))),
         Layer(dataset_file, dataset_flags),
         Layer(f"model {chosen.model}", set_by_model, owner=MODEL, set_by_model=True),
         # What is not ours, but has its name, may lack some flags.
-        Layer(preset_file, preset, strict=not chosen.plugin and bool(entry.module), owner=MODEL),
+        Layer(
+            preset_file, preset, strict=not chosen.plugin and bool(entry.module), owner=MODEL, set_by_model=of_plugin
+        ),
     ]
     # A resumed run repeats what it recorded; a handed-over model only gives defaults, below the model's own.
     layers.insert(len(layers) if chosen.resume else 2, recorded)

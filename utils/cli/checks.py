@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -21,10 +22,9 @@ from utils.errors import UsageError
 def complete(args: Namespace) -> None:
     """Values that follow from others."""
     dataset = datasets.get_dataset_class(args)
-    height, width = dataset.SIZE
     args.num_classes = dataset.N_CLASSES
     args.in_channels = dataset.CHANNELS
-    args.input_size = dataset.CHANNELS * height * width
+    args.input_size = dataset.CHANNELS * math.prod(dataset.SIZE)
     # Absolute, because a run may be resumed from another working directory.
     args.base_path = str(Path(args.base_path or ROOT / "data").absolute())
     args.checkpoint_path = str(Path(args.checkpoint_path or ROOT / "checkpoints").absolute())
@@ -33,6 +33,7 @@ def complete(args: Namespace) -> None:
             setattr(args, file, str(Path(getattr(args, file)).absolute()))
     if hasattr(args, "minibatch_size") and args.minibatch_size is None:
         args.minibatch_size = args.batch_size
+    args.validation = args.validation or None  # 0 is none, too
     args.seed_was_drawn = args.seed is None
     if args.seed is None:
         args.seed = secrets.randbelow(2**31)
@@ -69,6 +70,7 @@ def validate(args: Namespace) -> None:
         ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
         (args.joint and args.start_from, "--joint has one task: no --start_from"),
         (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
+        (args.joint and args.eval_future, "--joint has one task: no future to evaluate"),
         (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
@@ -105,6 +107,11 @@ def check_by_model(args: Namespace) -> None:
                     f"--{flag} {int(getattr(args, flag))} needs the labels of all training images, and --label_perc "
                     "or --label_perc_by_class leaves some without a label; leave one of the two out"
                 )
+    if args.eval_future and not hasattr(model, "future_forward"):
+        raise UsageError(
+            f"--eval_future 1: {args.model} has no future_forward, by which tasks not trained yet are predicted; leave "
+            "it out (--enable_other_metrics 1 looks ahead by one task)"
+        )
     derived = getattr(model, "derived_args", None)
     vars(args).update(derived(args) if derived is not None else {})
     check = getattr(model, "check_args", None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from utils.cli import registry
-from utils.cli.flags import role
+from utils.cli.flags import declared
 from utils.cli.roles import Declared, Role
 
 
@@ -70,10 +70,14 @@ def view(args: Namespace, owner: str, names: Names | None = None) -> Any:
     return args if names is None or not isinstance(args, Config) else View(args, names, owner)
 
 
-def role_in(args: Namespace, name: str) -> Role:
-    """The role of a flag in `vars(args)`."""
+def declared_in(args: Namespace, name: str) -> Declared:
+    """What is said about a flag in `vars(args)`."""
     names = getattr(args, "_names", None)
-    return role(name) if names is None else names.declared.get(name, Declared()).role
+    return declared(name) if names is None else names.declared.get(name, Declared())
+
+
+def role_in(args: Namespace, name: str) -> Role:
+    return declared_in(args, name).role
 
 
 def select(config: Config, kind: registry.Kind, found: registry.Entry) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from utils.errors import UserError, outside_reason
+from utils.mammoth.helpers import setup_logging
 from utils.resume.files import NO_SPACE
 from utils.status import discard
+
+NOT_SHOWN = {"not_shown": True}  # extra of a message for those who look for it, and not for the console
 
 
 def open_standard_streams() -> None:
@@ -23,6 +27,19 @@ def open_standard_streams() -> None:
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:  # Python found it closed
             setattr(sys, name, os.fdopen(descriptor, "w", buffering=1, errors="backslashreplace"))
+
+
+def show_messages() -> None:
+    """On stderr, from the level on that the environment's LOG_LEVEL names; unless someone else shows them already."""
+    others = list(logging.getLogger().handlers)
+    setup_logging()
+    for handler in logging.getLogger().handlers:
+        if handler not in others:
+            handler.addFilter(_is_shown)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    return not hasattr(record, "not_shown")
 
 
 @contextmanager

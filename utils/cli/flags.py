@@ -68,9 +68,13 @@ def _declared() -> Mapping[str, Declared]:
     return parser.declared | {name: Declared(Role.DERIVED) for name in DERIVED}
 
 
+def declared(name: str) -> Declared:
+    """What is said about a flag, or about what is derived from flags. What is not declared moves the numbers."""
+    return _declared().get(name, Declared())
+
+
 def role(name: str) -> Role:
-    """The role of a flag, or of what is derived from flags. What the framework does not declare moves the numbers."""
-    return _declared().get(name, Declared()).role
+    return declared(name).role
 
 
 def _selection(add: Add) -> None:

@@ -29,7 +29,7 @@ def _neutral() -> set[str]:
 
 @cache
 def _unanswerable() -> set[str]:
-    """With these the command line does not tell all, or asks for something else."""
+    """With these the command line does not tell all, or asks for something else; so does --debug_mode, see main.py."""
     return _named(lambda role, action: role in (Role.ONCE, Role.ORIGIN, Role.FILE))
 
 
@@ -45,7 +45,7 @@ def finished_run(argv: list[str]) -> Path | None:
     given = {name: values[0] for name, values in flags.items() if len(values) == 1}
     if "resume" in given and flags.keys() <= _neutral() | {"resume"}:
         return _finished([Path(given["resume"])])
-    if flags.keys() & _unanswerable() or not given.keys() >= {"model", "seed"}:
+    if flags.keys() & (_unanswerable() | {"debug_mode"}) or not given.keys() >= {"model", "seed"}:
         return None
     results = Path(given.get("base_path") or ROOT / "data", given.get("results_path") or "results")
     folder = results / normalise(given.get("dataset") or registry.DEFAULT_DATASET)

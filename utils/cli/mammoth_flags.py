@@ -9,14 +9,8 @@ from typing import Any
 from utils.cli.parser import ArgumentParser
 from utils.cli.roles import Role
 
-_NO_CACHE = "nothing is cached: wrong labels follow from --seed"
 # Name → the value (None: the flag can only be left out), and what to say to any other.
 MAMMOTHS: dict[str, tuple[Any, str]] = {
-    "noise_type": ("symmetric", "only symmetric noise is known here"),
-    "disable_noisy_labels_cache": (True, _NO_CACHE),
-    "cache_path_noisy_labels": (None, _NO_CACHE),
-    "validation_mode": ("current", "every task has a test set of its own, from which all metrics are made"),
-    "eval_future": (False, "a task is evaluated once it was trained; --enable_other_metrics 1 looks ahead by one task"),
     "custom_task_order": (None, "give the order of the classes by --custom_class_order"),
     "class_order": (None, "give it by --custom_class_order"),
     "distributed": ("no", "a run uses one device; reproduce.py runs several at once"),
@@ -43,7 +37,7 @@ def add_mammoths_args(parser: ArgumentParser) -> None:
             only = _only(value, reason)
             hidden: Any = {"default": default, "help": argparse.SUPPRESS}
             # Some were switches without a value, long ago.
-            parser.declare(parser, Role.FIXED, f"--{name}", nargs="?", const="1", type=only, **hidden)
+            parser.declare(parser, Role.FIXED, f"--{name}", usual=value, nargs="?", const="1", type=only, **hidden)
 
 
 def _only(value: Any, reason: str) -> Callable[[Any], Any]:

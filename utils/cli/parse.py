@@ -30,12 +30,12 @@ from utils.errors import UsageError
 from utils.run.identity import record
 
 
-def parse_args(argv: list[str] | None = None, model: registry.Entry | None = None) -> Config:
+def parse_args(cmd: list[str] | None = None, model: registry.Entry | None = None) -> Config:
     """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason.
 
     `model`: what `--model` means, if that is no name of a file's (see `utils.cli.given_class`).
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    argv = sys.argv[1:] if cmd is None else list(cmd)
     if "--list" in argv:
         print(listing(_given_plugins(argv)))
         raise SystemExit(0)
@@ -47,6 +47,7 @@ def parse_args(argv: list[str] | None = None, model: registry.Entry | None = Non
         _check_framework_flags(argv, chosen)
     parser, names = build_parser(chosen, recorded)
     if chosen.help:
+        _name_choices(parser)
         parser.print_help()
         raise SystemExit(0)
     _announce(parser, chosen)
@@ -65,6 +66,14 @@ def parse_args(argv: list[str] | None = None, model: registry.Entry | None = Non
         raise UsageError(parser.as_typed_here(str(error))) from None
     record(args)
     return args
+
+
+def _name_choices(parser: ArgumentParser) -> None:
+    """All names that can be given, in the help of the flag that takes them."""
+    actions = parser.actions_by_dest()
+    for kind in KINDS:
+        action = actions[parser.renamed.get(kind.name, kind.name)]
+        action.help = f"{action.help}: {', '.join(registry.scan(kind))}"
 
 
 def _announce(parser: ArgumentParser, chosen: Config) -> None:
@@ -93,7 +102,7 @@ def _check_framework_flags(argv: list[str], chosen: Config) -> None:
     framework.unknown(argv)
     if chosen.backbone:
         choose(chosen, backbones.BACKBONES, chosen.backbone)
-    datasets.read_dataset_config(chosen.dataset, chosen.dataset_config)
+    datasets.read_dataset_config(chosen.dataset, chosen.dataset_config, chosen.plugin)
 
 
 def listing(plugins: Sequence[str] = ()) -> str:

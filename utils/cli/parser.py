@@ -106,16 +106,27 @@ class ArgumentParser(argparse.ArgumentParser):
         self.moved: dict[str, str] = {}  # the same of flags as they are typed
 
     def declare(
-        self, group: Any, role: Role, *names: str, early: bool = False, layered: bool = True, **kwargs: Any
+        self,
+        group: Any,
+        role: Role,
+        *names: str,
+        early: bool = False,
+        layered: bool = True,
+        usual: Any = None,
+        **kwargs: Any,
     ) -> None:
-        """Add a flag to a group of this parser, and say what it is to a run. A name that is taken gets a `run_`."""
+        """Add a flag to a group of this parser, and say what it is to a run (see `Declared`).
+
+        A name that is taken gets a `run_`. What is usual is the default, too.
+        """
         own = next(name for name in names if name.startswith("--")).removeprefix("--")
         dest = self.rename(own)
         for name in self.taken.options.intersection(names):
             self.moved[name] = f"--{self.taken.free(name.removeprefix('--'))}" if name.startswith("--") else f"--{own}"
         options = [self.moved.get(name, name) for name in names if name not in self.moved or name.startswith("--")]
+        kwargs.setdefault("default", usual)
         group.add_argument(*options, dest=dest, **kwargs)
-        self.declared[dest] = Declared(role, early, layered and role is not Role.ONCE)
+        self.declared[dest] = Declared(role, early, layered and role is not Role.ONCE, usual)
 
     def rename(self, name: str) -> str:
         """The name under which the flags hold what the framework calls so."""

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("models", "datasets", "backbone")
 # Rooms of the framework in which a checkout has its own files; ours go first, or there would be two frameworks.
 FRAMEWORKS = ("models.utils", "datasets.utils", "datasets.transforms", "backbone.utils", "utils")
+PLUGIN_PREFIX = "plugin_"  # of the names of their modules
 _broken: dict[str, BaseException] = {}  # by the name of the module: what has failed is not tried again
 _given: list[Path] = []  # all plugins of the command line
 
@@ -34,6 +35,11 @@ def plugin_files(given: Iterable[str]) -> list[Path]:
     return files
 
 
+def checkout_folder(plugin: Path, package: str) -> Path:
+    """Where the checkout of a plugin has a package; a file that lies in none of them has all beside it."""
+    return plugin.parent.parent / package if plugin.parent.name in PACKAGES else plugin.parent
+
+
 def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -43,7 +49,7 @@ def load_file(file: Path) -> ModuleType:
     version = digest(file)
     if parts := [f"{part} {digest(part)}" for part in helpers(file)]:
         version = hashlib.sha256("\n".join([version, *parts]).encode()).hexdigest()
-    return _execute(file, f"plugin_{file.stem}_{version[:12]}", Home(file.parent, version))
+    return _execute(file, f"{PLUGIN_PREFIX}{file.stem}_{version[:12]}", Home(file.parent, version))
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def _load_helper(path: Path, home: Home) -> ModuleType:
         return load_file(path)
     file = path if path.suffix == ".py" else path / "__init__.py"
     place = hashlib.sha256(f"{path} {home.version}".encode()).hexdigest()
-    return _execute(file, f"plugin_{path.stem}_{place[:12]}", home)
+    return _execute(file, f"{PLUGIN_PREFIX}{path.stem}_{place[:12]}", home)
 
 
 def _execute(file: Path, name: str, home: Home) -> ModuleType:

@@ -9,10 +9,12 @@ name is asked for that no other file has. Files given by `--plugin` come first.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import inspect
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from utils.cli.plugins import load_file
+from utils.cli.plugins import PLUGIN_PREFIX, load_file
 from utils.errors import UsageError, UserError, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +70,25 @@ class Entry:
         if found is None:
             raise UserError(f"{self.place} has no {self.symbol}, called {self.name!r}, once it is imported")
         return found
+
+
+@dataclass(frozen=True)
+class Registered(Entry):
+    """What code of this process has registered by a decorator, and no file of the package or plugin."""
+
+    value: Any
+
+    @property
+    def sha256(self) -> str:
+        """Of its source, or of its name if it was typed at a prompt."""
+        try:
+            source = inspect.getsource(self.value)
+        except (OSError, TypeError):
+            source = self.symbol
+        return hashlib.sha256(source.encode()).hexdigest()
+
+    def load(self) -> Any:
+        return self.value
 
 
 def _import(file: Path, module: str, place: str) -> ModuleType:
@@ -174,6 +195,18 @@ def _sources(kind: Kind, plugins: Sequence[str] = ()) -> Iterator[_Source]:
         yield _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
 
 
+def _in_process(kind: Kind) -> dict[str, Entry]:
+    """What code of this process has registered by the decorator, such as a notebook's or a test's."""
+    entries: dict[str, Entry] = {}
+    for name, value in kind.registered.items():
+        module = str(value.__module__)
+        if module.partition(".")[0] != kind.package and not module.startswith(PLUGIN_PREFIX):
+            summary = (inspect.getdoc(value) or "").partition("\n")[0]
+            place = Path(getattr(sys.modules.get(module), "__file__", None) or module)
+            entries[name] = Registered(name, place, value.__qualname__, summary, "", value)
+    return entries
+
+
 def _by_name(sources: Iterator[_Source]) -> dict[str, list[Entry]]:
     """All entries of a name, the one that wins last.
 
@@ -200,13 +233,18 @@ def _working(entries: list[Entry]) -> Entry:
 
 
 def scan(kind: Kind, plugins: Sequence[str] = ()) -> dict[str, Entry]:
-    """All names that can be read: of the files that lie directly in the package's folder, and of the plugins."""
-    found = _by_name(_sources(kind)) | (_by_name(_sources(kind, plugins)) if plugins else {})
-    return {name: found[name][-1] for name in sorted(found)}
+    """All names that can be read: of the files in the package's folder, of this process, and of the plugins."""
+    found = {name: entries[-1] for name, entries in _by_name(_sources(kind)).items()}
+    return dict(sorted((found | _in_process(kind) | scan_plugins(kind, plugins)).items()))
+
+
+def scan_plugins(kind: Kind, plugins: Sequence[str]) -> dict[str, Entry]:
+    """The names that can be read in the plugins alone."""
+    return {name: entries[-1] for name, entries in _by_name(_sources(kind, plugins)).items()} if plugins else {}
 
 
 def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
-    """The entry of a name, a plugin's before any other, or a usage error with the nearest valid one.
+    """The entry of a name, a plugin's first, then this process's own, or a usage error with the nearest valid one.
 
     As a last resort every plugin is imported, because there are ways to name a class that its source does not show.
     """
@@ -215,7 +253,8 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
     ours: tuple[Sequence[str], bool] = ((), False)
     for files, imported in ((plugins, False), ours, (plugins, True)) if plugins else (ours,):
         named = _by_name(_sources(kind, files)).get(name)
-        entry = (named[-1] if files else _working(named)) if named else None
+        entry = None if files else _in_process(kind).get(name)
+        entry = entry or ((named[-1] if files else _working(named)) if named else None)
         entry = entry or _find_computed(kind, name, _sources(kind, files), imported, failed)
         if entry is not None:
             return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Role(Enum):
@@ -37,3 +38,8 @@ class Declared:
     role: Role = Role.RESULT
     early: bool = False  # read before the others: which flags there are, or their defaults, depend on it
     layered: bool = True  # a YAML, or the model of --loadcheck, may give its default
+    usual: Any = None  # the value that was the only one once: it is not hashed, so that earlier runs keep their names
+
+    def hashed(self, value: Any) -> bool:
+        """Whether a value is part of the run's name."""
+        return self.role.hashed and (self.usual is None or value != self.usual)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 
 from utils.cli.roles import Role
 from utils.cli.values import binary_to_boolean_type, choice, class_order, milestone, number, schedule
+from utils.mammoth.helpers import field_with_aliases
 
 RESULT, RANGE, PRESET = Role.RESULT, Role.RANGE, Role.PRESET
 Add = Callable[..., None]
@@ -76,6 +78,36 @@ def _labels(add: Add) -> None:
         default=0.0,
         help="part of the training labels that are wrong, before tasks are cut out; true_labels come with the batches",
     )
+    add(
+        RESULT,
+        "--noise_type",
+        type=field_with_aliases({"symmetric": ["sym", "symm"], "asymmetric": ["asym", "asymm"]}),
+        usual="symmetric",
+        metavar="{symmetric,asymmetric}",
+        help="which wrong label an image gets: any other, or (CIFAR alone) that of a class which it may be taken for",
+    )
+    # Mammoth keeps wrong labels in a file; here they follow from the seed, and any value of these is as good.
+    unused = argparse.SUPPRESS
+    boolean = binary_to_boolean_type
+    add(Role.PLACE, "--disable_noisy_labels_cache", type=boolean, default=False, help=unused)
+    add(Role.PLACE, "--cache_path_noisy_labels", default="noisy_labels", help=unused)
+
+
+def _held_out(add: Add) -> None:
+    add(
+        RESULT,
+        "--validation",
+        type=number(float, 0, below=100),
+        help="part of each class of the training data that replaces the test set during the run: a fraction below 1, "
+        "else percent; the real test set is evaluated at the end; 0: none",
+    )
+    add(
+        RESULT,
+        "--validation_mode",
+        type=choice("current", "complete"),
+        usual="current",
+        help="what evaluation k is made on: the classes of task k, or all classes up to these",
+    )
 
 
 def fitting(add: Add) -> None:
@@ -90,13 +122,7 @@ def fitting(add: Add) -> None:
     add(RESULT, "--n_epochs", type=number(int, 0), required=True, help="epochs per task; 0 skips training")
     add(RESULT, "--n_epochs_first", type=number(int, 1), help="epochs of the first task; --n_epochs by default")
     add(RESULT, "--n_iters", type=number(int, 1), help="steps per task with --fitting_mode iters")
-    add(
-        RESULT,
-        "--validation",
-        type=number(float, above=0, below=100),
-        help="part of each class of the training data that replaces the test set during the run: a fraction below 1, "
-        "else percent; the real test set is evaluated at the end",
-    )
+    _held_out(add)
     add(RESULT, "--eval_epochs", type=number(int, 1), help="also evaluate every so many epochs within a task")
     add(
         RESULT,
@@ -104,6 +130,13 @@ def fitting(add: Add) -> None:
         type=boolean,
         default=False,
         help="also measure forward transfer, which costs extra evaluations",
+    )
+    add(
+        RESULT,
+        "--eval_future",
+        type=boolean,
+        usual=False,
+        help="also evaluate the tasks to come, by the future_forward of a FutureModel",
     )
     add(
         RESULT,

@@ -60,8 +60,15 @@ def disable_logging(max_disabled_level: int = logging.CRITICAL) -> Iterator[None
 
 
 def setup_logging() -> None:
-    """Messages of the level that the environment's LOG_LEVEL names, to the error stream."""
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(levelname)s: %(message)s")
+    """Messages from the level on that the environment's LOG_LEVEL names (INFO), to the error stream."""
+    level = logging.getLevelName(os.environ.get("LOG_LEVEL", "INFO").upper())
+    level = level if isinstance(level, int) else logging.INFO
+    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+
+
+def under_test() -> bool:
+    """Whether Mammoth's own tests are running: they repeat commands, and read results from the error stream."""
+    return os.environ.get("MAMMOTH_TEST") == "1"
 
 
 def in_notebook() -> bool:

@@ -11,10 +11,8 @@ from typing import Any
 
 import datasets
 import models
-from utils.cli.config import FRAMEWORK, Config, role_in, selected
-from utils.cli.mammoth_flags import MAMMOTHS
+from utils.cli.config import FRAMEWORK, Config, declared_in, role_in, selected
 from utils.cli.plugins import digest, helpers
-from utils.cli.roles import Role
 from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
 
@@ -68,9 +66,9 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     recorded, args = recorded_args(args), copy.copy(args)
     vars(args).update(recorded)  # a model may have written to them
     dataset = datasets.get_dataset_class(args)
-    config = {name: value for name, value in recorded.items() if _is_hashed(role_in(args, name), name, value)}
+    config = {name: value for name, value in recorded.items() if declared_in(args, name).hashed(value)}
     fields = {name: getattr(dataset, name, None) for name in datasets.FIELDS}
-    given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config)
+    given, _, _ = datasets.read_dataset_config(args.dataset, args.dataset_config, args.plugin)
     fields |= {name: given[name] for name in datasets.TRANSFORMS if name in given}
     config["dataset_fields"] = json.loads(json.dumps(fields, default=str))
     config["content_sha256"] = getattr(dataset, "content_sha256", lambda _: None)(args)
@@ -82,12 +80,15 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     config["class_sha256"] = selected(args, models.MODELS).sha256
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
+    config["registered_sha256"] = _registered_digests(args) or None
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _is_hashed(role: Role, name: str, value: Any) -> bool:
-    """A flag that Mammoth has and that has a single value here changes nothing, unless a plugin gives it another."""
-    return role.hashed and not (role is Role.FIXED and value == MAMMOTHS[name][0])
+def _registered_digests(args: Namespace) -> list[str]:
+    """SHA-256 of the sources of a dataset and a backbone that this process itself has registered by a decorator."""
+    chosen = getattr(args, "_selection", None)
+    entries = [getattr(chosen, kind, None) for kind in ("dataset", "backbone")]
+    return [entry.sha256 for entry in entries if entry is not None and entry.sha256 is not None]
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:

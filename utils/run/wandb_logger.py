@@ -115,13 +115,19 @@ class WandbLogger:
         if not self._is_new([prefix, task, epoch]):
             return
         suffix = "" if epoch is None else f"_epoch_{epoch}"
-        values: dict[str, float] = {"Task": task}
-        for setting, accuracies in (("class", class_il), ("task", task_il)):
-            values[f"{prefix}_{setting}_mean_accs{suffix}"] = float(np.mean(accuracies))
-            values |= {f"{prefix}_{setting}_acc_{i}{suffix}": float(a) for i, a in enumerate(accuracies)}
+        values: dict[str, float] = {"Task": task} | _by_key(class_il, task_il, prefix, suffix)
         if epoch is None and prefix == "RESULT":
             values["AA"] = values["RESULT_class_mean_accs"]
         self._log_late(values, global_step)
+
+    @_harmless
+    def log_future(
+        self, task: int, class_il: Sequence[float], task_il: Sequence[float], global_step: int, epoch: int | None = None
+    ) -> None:
+        """The tasks to come, the next one as 0."""
+        if self._is_new(["future", task, epoch]):
+            suffix = "_transf" if epoch is None else f"_transf_epoch_{epoch}"
+            self._log_late({"Task": task} | _by_key(class_il, task_il, "RESULT", suffix), global_step)
 
     @_harmless
     def log_matrix(self, class_il: NDArray[np.float64], global_step: int) -> None:
@@ -174,3 +180,12 @@ class WandbLogger:
                 self._wandb.teardown()
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         logging.warning("wandb failed and is off for the rest of this session, training continues: %s", reason)
+
+
+def _by_key(class_il: Sequence[float], task_il: Sequence[float], prefix: str, suffix: str) -> dict[str, float]:
+    """Accuracies by Mammoth's keys, with their means."""
+    values: dict[str, float] = {}
+    for setting, accuracies in (("class", class_il), ("task", task_il)):
+        values[f"{prefix}_{setting}_mean_accs{suffix}"] = float(np.mean(accuracies))
+        values |= {f"{prefix}_{setting}_acc_{i}{suffix}": float(a) for i, a in enumerate(accuracies)}
+    return values

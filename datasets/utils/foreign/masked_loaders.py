@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from datasets.utils.held_out import draw_held_out
+from datasets.utils.held_out import draw_held_out, so_far
 from datasets.utils.label_noise import UNLABELLED, labelled, noisy_labels, some_unlabelled, some_wrong
 from utils.conf import create_seeded_dataloader
 from utils.mammoth.exemplars import concatenate, in_form_of
@@ -130,8 +130,9 @@ def store_masked_loaders(train_dataset: Any, test_dataset: Any, setting: Any) ->
             split.targets = np.array(setting.class_order)[split.targets]
     if some_wrong(args):
         train.add_extra_return_field("true_labels", train.targets)
-        train.targets = noisy_labels(torch.from_numpy(train.targets), setting.N_CLASSES, args).numpy()
-    tests = [_part(test, setting, k) for k in (range(setting.n_eval_tasks) if args.joint else [task])]
+        true = torch.from_numpy(train.targets)
+        train.targets = noisy_labels(true, setting.N_CLASSES, args, setting.NAME, setting.class_order).numpy()
+    tests = [_part(test, setting, k, so_far(args)) for k in (range(setting.n_eval_tasks) if args.joint else [task])]
     if not args.joint:
         train = _part(train, setting, task)
     elif args.stop_after:
@@ -161,15 +162,16 @@ def _hold_out(train: MammothDatasetWrapper, test: MammothDatasetWrapper, args: N
     train.keep(~mask)
 
 
-def _part(split: MammothDatasetWrapper, setting: Any, task: int) -> MammothDatasetWrapper:
-    """A task's items: those that `task_ids` names, or else those of its classes."""
+def _part(split: MammothDatasetWrapper, setting: Any, task: int, cumulative: bool = False) -> MammothDatasetWrapper:
+    """A task's items: those that `task_ids` names, or else those of its classes; or of all tasks up to it."""
     part = copy.copy(split)
     part.dataset = copy.copy(split.dataset)
     if hasattr(split, "task_ids"):
-        part.keep(np.asarray(split.task_ids)[split.indexes] == task)
+        tasks = np.asarray(split.task_ids)[split.indexes]
+        part.keep(tasks <= task if cumulative else tasks == task)
     elif not setting.shares_classes:
         first, last = setting.eval_offsets(task)
-        part.keep((split.targets >= first) & (split.targets < last))
+        part.keep((split.targets >= (0 if cumulative else first)) & (split.targets < last))
     return part
 
 

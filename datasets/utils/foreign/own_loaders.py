@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from datasets.utils import construct
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
 from utils.errors import UserError
@@ -31,7 +29,7 @@ class OwnLoaders(ContinualDataset):
     def prepare(self) -> None:
         """Look at a training image of a dataset that is then thrown away: its shape is declared nowhere."""
         with HostGenerators(0):
-            loader, _ = self._again().get_data_loaders()
+            loader, _ = self.again().get_data_loaders()
             batch = next(iter(loader), None)
         if batch is None:
             return  # the loop has words for that
@@ -62,13 +60,6 @@ class OwnLoaders(ContinualDataset):
 
     # -- test sets out of turn -------------------------------------------------------------------------------------
 
-    def _again(self, **changes: Any) -> ContinualDataset:
-        """A dataset as this one was when it was new."""
-        args = copy.copy(self.args)
-        for name, value in changes.items():
-            setattr(args, name, value)
-        return construct(type(self), args)
-
     def make_test_loader(self, k: int) -> Any:
         while len(self._ahead.test_loaders) <= k:
             self._ahead.get_data_loaders()
@@ -76,10 +67,10 @@ class OwnLoaders(ContinualDataset):
 
     @cached_property
     def _ahead(self) -> ContinualDataset:
-        return self._again()
+        return self.again()
 
     def true_test_loaders(self) -> list[Any]:
-        dataset = self._again(validation=None)
+        dataset = self.again(validation=None, validation_mode="current")
         for _ in range(self.N_TASKS):
             dataset.get_data_loaders()
         return dataset.test_loaders

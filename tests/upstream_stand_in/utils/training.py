@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from utils.checkpoints import load_checkpoint, save_checkpoint
 from utils.conf import get_device
 
 
@@ -14,7 +15,9 @@ def train(model, dataset, args):
         dataset.get_data_loaders()
         model.meta_begin_task(dataset)
         model.meta_end_task(dataset)
-    for _ in range(args.start_from, dataset.N_TASKS):
+    if args.loadcheck:
+        load_checkpoint(args.loadcheck, model)
+    for _ in range(args.start_from, args.stop_after or dataset.N_TASKS):
         model.net.train()
         train_loader, _ = dataset.get_data_loaders()
         model.meta_begin_task(dataset)
@@ -34,4 +37,6 @@ def train(model, dataset, args):
             model.end_epoch(epoch, dataset)
         model.meta_end_task(dataset)
         accuracies.append(dataset.evaluate(model))
+    if args.savecheck:
+        save_checkpoint("last.pt", model, args, accuracies)
     return losses, accuracies

@@ -513,14 +513,14 @@ def test_flags_are_frozen() -> None:
     assert flags == sorted(
         """--backbone --base_path --batch_size --checkpoint_every --checkpoint_minutes --checkpoint_path
         --ckpt_name --classes_first_task --code_optimization --custom_class_order --dataset --dataset_config
-        --debug_mode
+        --cache_path_noisy_labels --debug_mode --disable_noisy_labels_cache --eval_future
         --deterministic --device --dgc --dgc_diagnostics --drop_last --embeddings --enable_other_metrics --eval_epochs
         --fitting_mode --help --inference_only --joint --label_perc --label_perc_by_class --label_perc_by_task
         --list --loadcheck --loss_diagnostics --lpc --lpt --lr --lr_milestones --lr_milestones_first --lr_scheduler
-        --model --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate
+        --model --model_config --n_epochs --n_epochs_first --n_iters --n_tasks --noise_rate --noise_type
         --non_verbose --notes --nowand --num_workers --optim_mom --optim_nesterov
         --optim_wd --optimizer --overwrite --permute_classes --plugin --results_path --resume --savecheck
         --body_lr_scale --sched_multistep_lr_gamma --scheduler_mode --seed --start_from --stop_after --task_free
-        --task_free_lr_restart --validation --wandb_entity --wandb_group --wandb_name --wandb_project
+        --task_free_lr_restart --validation --validation_mode --wandb_entity --wandb_group --wandb_name --wandb_project
         --wandb_tags""".split()
     )

@@ -455,7 +455,7 @@ def test_a_schedule_of_the_models_own_resumes_exactly(tmp_path: Path, monkeypatc
 def test_a_program_written_against_mammoth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sys.argv` and `main()`, with an output stream of the program's own; again, it finds the run by its flags."""
     foreign = ROOT / "tests" / "foreign" / "gdumb.py"  # which changes its flags in the constructor
-    flags = f"--plugin {foreign} --model gdumb --buffer_size 20 --lr 0.1 --seed 0 --debug_mode 1 --num_workers 0"
+    flags = f"--plugin {foreign} --model gdumb --buffer_size 20 --lr 0.1 --seed 0 --num_workers 0"
     words = [*flags.split(), "--non_verbose", "1", "--n_epochs", "2", "--stop_after", "2", "--base_path", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["mammoth", *words])
     for said in ("Accuracy for 2 task(s)", "This run is finished"):

@@ -217,6 +217,26 @@ def test_special_runs(name: str, steps: int, reports: dict[str, Any]) -> None:
     assert len(losses) == steps and all(map(math.isfinite, losses))
 
 
+def test_a_checkpoint_written_there_loads_again(checkout: Path, reports: dict[str, Any]) -> None:
+    """Strictly: DGC adds nothing to the weights. Nothing but what a safe reader takes is in the file."""
+    commands = {}
+    for base, own in OWN.items():
+        flags = OURS[f"dgc_{base} sampled"]
+        commands |= {
+            f"{base} first": f"{flags} --stop_after 2 --savecheck last",
+            f"{base} again": f"{flags} --start_from 2 --stop_after 2 --loadcheck last.pt",
+            f"{base} goes on": f"{flags} --start_from 2 --loadcheck last.pt",
+            f"{base} without DGC": f"{own} --start_from 2 --stop_after 2 --loadcheck last.pt",
+        }
+    found = run(checkout, commands)
+    for base in BASES:
+        first, on = found[f"{base} first"], found[f"{base} goes on"]
+        for same in (found[f"{base} again"], found[f"{base} without DGC"]):
+            assert (same["losses"], same["parameters"], same["buffer"]) == ([], first["parameters"], first["buffer"])
+        assert len(on["losses"]) == 8 and all(map(math.isfinite, on["losses"]))
+        assert on["weights"] != first["weights"] and set(on["buffer"]) >= {4, 5}  # the third task's
+
+
 def test_grey_images_in_a_tensor_are_read_item_by_item() -> None:
     """As torchvision's MNIST has them; they have no channels, and another range than what the items give."""
 

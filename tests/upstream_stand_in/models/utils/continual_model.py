@@ -39,6 +39,12 @@ class ContinualModel(nn.Module):
     def get_optimizer(self, params=None, lr=None):
         return torch.optim.SGD(params or self.get_parameters(), lr=lr or self.args.lr, momentum=self.args.optim_mom)
 
+    def load_buffer(self, fields):
+        for name, value in fields.items():
+            setattr(self.buffer, name, value)
+        self.buffer.attributes = list(fields)
+        self.buffer.num_seen_examples = self.buffer.examples.shape[0]
+
     def forward(self, x):
         return self.net(x)
 
