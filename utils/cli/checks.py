@@ -101,10 +101,10 @@ def check_by_model(args: Namespace) -> None:
     model = models.get_model_class(args)
     args.takes_unlabelled = "cssl" in getattr(model, "COMPATIBILITY", ())
     if args.takes_unlabelled and min(args.label_perc, args.label_perc_by_class) < 1:
-        for flag in ("dgc", "dgc_diagnostics", "loss_diagnostics"):
-            if getattr(args, flag, 0):
+        for flag, value in vars(args).items():
+            if value and (flag == "dgc" or flag.endswith("_diagnostics")):
                 raise UsageError(
-                    f"--{flag} {int(getattr(args, flag))} needs the labels of all training images, and --label_perc "
+                    f"--{flag} {int(value)} needs the labels of all training images, and --label_perc "
                     "or --label_perc_by_class leaves some without a label; leave one of the two out"
                 )
     if args.eval_future and not hasattr(model, "future_forward"):

@@ -48,12 +48,12 @@ def test_every_value_is_a_flag_or_declared_as_derived(args: Config) -> None:
     assert not derived & recorded_args(args).keys()
 
 
-READ = {name for name in FLAGS if role(name) in (Role.PRESET, Role.FILE, Role.ORIGIN)} | {"dataset"}
+READ = {name for name in FLAGS if role(name) in (Role.PRESET, Role.FILE, Role.ORIGIN)} | {"dataset", "model"}
 
 
 @pytest.mark.parametrize("name", [*sorted(FLAGS - READ), "buffer_size", "flag_of_a_plugin"])
 def test_the_hash_covers_the_flags_whose_role_says_so(name: str, args: Config) -> None:
-    """Those left out stand for settings or a file, which must be there."""
+    """Those left out stand for settings, a class or a file, which must be there."""
     other = changed(args, **{name: "another value"})
     assert (recorded_args(other).get(name) == "another value") is role(name).recorded
     assert (config_hash(relevant_config(other)) != config_hash(relevant_config(args))) is role(name).hashed
