@@ -22,6 +22,7 @@ from experiments.results.stored import read_stored
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results" / "embeddings"
 START, END = "<!-- results: python -m docs.figures.embeddings -->", "<!-- end of results -->"
+METHODS_START, METHODS_END = "<!-- methods: python -m docs.figures.embeddings -->", "<!-- end of methods -->"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
 CONDITIONS = "CIFAR-100, 10 tasks of 5 classes, linear classifier on frozen features, 100 vectors, {} seeds"
@@ -77,10 +78,10 @@ def against_bytes() -> None:
     for row, colour in {"Ridge": GREEN, "NCM": PURPLE}.items():
         stored, height, _ = _bytes_and_accuracy(found, row, BUFFER)
         axes.plot([stored], [height], "D", color=colour[0], markersize=5)
-        _name(axes, row, stored, height, colour)
+        _name(axes, row, stored, height, colour, (-9, -3), "right")
     height = _bytes_and_accuracy(found, "Joint", BUFFER)[1]
     axes.axhline(height, color=INK[0], linestyle=":", linewidth=1)
-    _name(axes, "Joint", x[-1], height, INK)
+    _name(axes, "Joint", x[0], height, INK, (0, 4), "right")
     axes.set(xscale="log", xlabel="bytes stored beside the network", ylabel="FAA (%)", ylim=(22, 52))
     ticks = {10_000: "10 kB", 30_000: "30 kB", 100_000: "100 kB", 300_000: "300 kB"}
     axes.set_xticks(list(ticks), ticks.values(), minor=False)
@@ -93,8 +94,10 @@ def _bytes_and_accuracy(found: Results, row: str, column: str) -> tuple[float, f
     return float(np.mean(stored)), *mean_and_error(found, row, column)
 
 
-def _name(axes: Any, name: str, x: float, y: float, colour: tuple[str, str]) -> None:
-    axes.annotate(name, (x, y), (7, -3), textcoords="offset points", color=colour[0], fontsize=7.5)
+def _name(
+    axes: Any, name: str, x: float, y: float, colour: tuple[str, str], offset: tuple[int, int] = (7, -3), ha: str = "left"
+) -> None:
+    axes.annotate(name, (x, y), offset, textcoords="offset points", color=colour[0], fontsize=7.5, ha=ha)
 
 
 def over_alpha() -> None:
@@ -135,9 +138,21 @@ def summary_table() -> str:
     return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
-def _mean(found: Results, row: str, column: str) -> str:
-    mean, error = mean_and_error(found, row, column)
-    return f"{mean:.1f} ± {error:.1f}"
+def methods_table() -> str:
+    """Every method that runs on vectors, with a small and a large buffer."""
+    found = results("methods")
+    metrics, columns = ("FAA", "FF"), list(found.grid.columns)
+    heads = [f"{metric}, {column} vectors" for metric in metrics for column in columns]
+    lines = ["| in % | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for row in found.grid.rows:
+        cells = [_mean(found, row, column, metric) for metric in metrics for column in columns]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(found: Results, row: str, column: str, metric: str = "FAA") -> str:
+    summary = found.summary(row, column, metric)
+    return "–" if summary.mean is None else f"{summary.mean:.1f} ± {summary.se or 0:.1f}"
 
 
 def _gain(found: Results, row: str, column: str) -> str:
@@ -151,7 +166,7 @@ def _shares(found: Results, columns: list[str]) -> str:
     for column in columns:
         replay, calibrated, joint = (mean_and_error(found, row, column)[0] for row in ("ER", "DGC-ER", "Joint"))
         parts.append(f"{closed_share(replay, calibrated, joint):.0%}")
-    return f"Of the gap between replay and joint training calibration closes {', '.join(parts)}."
+    return f"Calibration closes {', '.join(parts)} of the gap between replay and joint training."
 
 
 def main() -> None:
@@ -160,6 +175,7 @@ def main() -> None:
     over_alpha()
     for page in (ROOT / "README.md", FOLDER / "README.md"):
         fill(page, START, END, summary_table())
+    fill(FOLDER / "README.md", METHODS_START, METHODS_END, methods_table())
 
 
 if __name__ == "__main__":
