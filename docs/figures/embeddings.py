@@ -95,7 +95,13 @@ def _bytes_and_accuracy(found: Results, row: str, column: str) -> tuple[float, f
 
 
 def _name(
-    axes: Any, name: str, x: float, y: float, colour: tuple[str, str], offset: tuple[int, int] = (7, -3), ha: str = "left"
+    axes: Any,
+    name: str,
+    x: float,
+    y: float,
+    colour: tuple[str, str],
+    offset: tuple[int, int] = (7, -3),
+    ha: str = "left",
 ) -> None:
     axes.annotate(name, (x, y), offset, textcoords="offset points", color=colour[0], fontsize=7.5, ha=ha)
 
