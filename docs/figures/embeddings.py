@@ -25,7 +25,7 @@ START, END = "<!-- results: python -m docs.figures.embeddings -->", "<!-- end of
 METHODS_START, METHODS_END = "<!-- methods: python -m docs.figures.embeddings -->", "<!-- end of methods -->"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
-CONDITIONS = "CIFAR-100, 10 tasks of 5 classes, linear classifier on frozen features, 100 vectors, {} seeds"
+CONDITIONS = "50 classes of CIFAR-100, 10 tasks, linear classifier on frozen features, 100 vectors, {} seeds"
 
 
 def results(grid: str) -> Results:
@@ -140,7 +140,7 @@ def summary_table() -> str:
     for row, name in {"NCM": "class means (`ncm`)", "Ridge": "ridge regression (`ridge`)", "Joint": "`joint`"}.items():
         lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
     seeds = len(found.by_seed("ER", BUFFER, "FAA"))
-    note = f"Mean ± standard error of {seeds} seeds; a method without a buffer has one number."
+    note = f"Mean ± standard error of {seeds} seeds; methods without a buffer do not depend on the column."
     return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
