@@ -10,6 +10,7 @@ Models, datasets and backbones that the program itself registers by `register_mo
 from __future__ import annotations
 
 import argparse
+import copy
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +24,12 @@ from models import ContinualModel, get_model_names, register_model
 from utils.args import add_rehearsal_args
 from utils.buffer import Buffer
 from utils.cli.flags import framework_parser
+from utils.cli.from_python import tokens
 from utils.cli.parse import parse_args, parser_of
 from utils.conf import base_path, get_device
+from utils.errors import UserError
 from utils.run.directory import RunDirectory
+from utils.run.in_python import patient_signals, plain_errors
 from utils.training import train as train_run
 
 __all__ = [
@@ -60,15 +64,17 @@ def load_runner(model: str, dataset: str, args: Mapping[str, Any]) -> tuple[Any,
 
 
 def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, Any]:
-    """Train what `load_runner` has built; returns the run's summary.
+    """Train what `load_runner` has built, once; returns the run's summary.
 
     A run that was interrupted is continued. One that is finished is made again: here the trained model is wanted, not
     its results alone.
     """
-    args = args or model.args
-    if RunDirectory(args).finished() is not None:
-        args.overwrite = True
-    return train_run(model, dataset, args)
+    if dataset.test_loaders:
+        raise UserError("this model and dataset were trained before; make new ones by load_runner")
+    args = copy.copy(args or model.args)
+    args.overwrite = RunDirectory(args).finished() is not None
+    with plain_errors():
+        return train_run(model, dataset, args, patient_signals())
 
 
 def get_avail_args(
@@ -90,10 +96,5 @@ def get_avail_args(
 
 
 def _command(model: str, dataset: str | None, args: Mapping[str, Any]) -> list[str]:
-    command = ["--model", model, *(["--dataset", dataset] if dataset else [])]
-    for name, value in args.items():
-        if isinstance(value, list | tuple):
-            command += [f"--{name}", *map(str, value)]
-        elif value is not None:
-            command.append(f"--{name}={value}")
-    return command
+    parser, given = framework_parser(), {"model": model, "dataset": dataset, **args}
+    return [token for name, value in given.items() for token in tokens(parser, name, value)]

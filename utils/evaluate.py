@@ -99,11 +99,12 @@ def evaluate(model: Any, dataset: Any, last: bool = False, return_loss: bool = F
 @torch.no_grad()
 def mean_loss(model: Any, loaders: Sequence[Any], first_task: int) -> float:
     """Over all images of the loaders, one per task, counted from `first_task`."""
-    total, count = 0.0, 0
+    total: Any = 0.0  # stays on the device: a pass does not wait for the one before
+    count = 0
     with network_mode(model.net, training=False):
         for task, loader in enumerate(loaders, first_task):
             for batch in loader:
                 images, labels = (to_device(field, model.device) for field in batch[:2])
-                total += float(model.loss(_outputs(model, images, task), labels)) * len(labels)
+                total = total + model.loss(_outputs(model, images, task), labels).double() * len(labels)
                 count += len(labels)
-    return total / count
+    return float(total) / count

@@ -50,6 +50,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """All tasks from the beginning, or from the last checkpoint; returns the summary."""
         with self.session as session:
+            self.evaluator.look_ahead()
             if not session.resume():
                 self._begin_run()
             with self.guard, single_images_explained(self.position.step_under_way):

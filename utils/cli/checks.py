@@ -34,6 +34,7 @@ def complete(args: Namespace) -> None:
     if hasattr(args, "minibatch_size") and args.minibatch_size is None:
         args.minibatch_size = args.batch_size
     args.validation = args.validation or None  # 0 is none, too
+    args.loss_diagnostics = args.loss_diagnostics or None
     args.seed_was_drawn = args.seed is None
     if args.seed is None:
         args.seed = secrets.randbelow(2**31)
@@ -71,6 +72,11 @@ def validate(args: Namespace) -> None:
         (args.joint and args.start_from, "--joint has one task: no --start_from"),
         (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
         (args.joint and args.eval_future, "--joint has one task: no future to evaluate"),
+        (
+            args.validation_mode == "complete" and (args.enable_other_metrics or args.eval_future),
+            "--validation_mode complete: test sets of tasks to come also have classes seen before, so transfer can't "
+            "be measured; leave out --enable_other_metrics and --eval_future",
+        ),
         (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
@@ -102,15 +108,15 @@ def check_by_model(args: Namespace) -> None:
     args.takes_unlabelled = "cssl" in getattr(model, "COMPATIBILITY", ())
     if args.takes_unlabelled and min(args.label_perc, args.label_perc_by_class) < 1:
         for flag, value in vars(args).items():
-            if value and (flag == "dgc" or flag.endswith("_diagnostics")):
+            if isinstance(value, int) and value and (flag == "dgc" or flag.endswith("_diagnostics")):
                 raise UsageError(
                     f"--{flag} {int(value)} needs the labels of all training images, and --label_perc "
                     "or --label_perc_by_class leaves some without a label; leave one of the two out"
                 )
-    if args.eval_future and not hasattr(model, "future_forward"):
+    if args.eval_future and not (hasattr(model, "future_forward") and hasattr(model, "change_transform")):
         raise UsageError(
-            f"--eval_future 1: {args.model} has no future_forward, by which tasks not trained yet are predicted; leave "
-            "it out (--enable_other_metrics 1 looks ahead by one task)"
+            f"--eval_future 1: {args.model} has no future_forward and change_transform, by which tasks not trained yet "
+            "are predicted; leave it out (--enable_other_metrics 1 looks ahead by one task)"
         )
     derived = getattr(model, "derived_args", None)
     vars(args).update(derived(args) if derived is not None else {})

@@ -12,15 +12,16 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from utils.cli.registry import ROOT
 from utils.errors import UsageError
 
 PACKAGES = [ROOT / name for name in ("backbone", "datasets", "models", "utils")]
-STANDARD = Path(sysconfig.get_path("stdlib"))
+STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 # What Python and torch write into a class themselves.
 WRITTEN = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__"}
 WRITTEN |= {"__static_attributes__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
@@ -62,6 +63,10 @@ class _Walk:
         elif inner := _functions_of(value):
             for function in inner:
                 self._visit(name, function)
+            if isinstance(value, partial):
+                self.parts.append(f"{name}: {self._value(name, [value.args, value.keywords])}")
+            elif isinstance(value, MethodType):
+                self.parts.append(f"{name} of {self._value(name, value.__self__)}")
         elif isinstance(value, BuiltinFunctionType):
             self.parts.append(f"{name} = {value.__module__}.{value.__qualname__}")
         else:
@@ -75,7 +80,8 @@ class _Walk:
         elif isinstance(value, ModuleType):
             self.parts.append(Path(value.__file__ or "").read_text(encoding="utf-8"))
             for inner, part in vars(value).items():
-                if isinstance(part, ModuleType):
+                elsewhere = getattr(part, "__module__", None) != value.__name__
+                if elsewhere and isinstance(part, ModuleType | FunctionType | type):
                     self._visit(inner, part)
         elif isinstance(value, type):
             for base in value.__bases__:
@@ -95,7 +101,7 @@ class _Walk:
                 f"{self._owner}; define it in a notebook's cell or in a file"
             ) from None
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        outside = {name: cell.cell_contents for name, cell in cells if name != "__class__"}
+        outside = {name: cell.cell_contents for name, cell in cells if name != "__class__" and cell != CellType()}
         outside |= {n: function.__globals__[n] for n in _globals_in(function.__code__) if n in function.__globals__}
         outside |= function.__kwdefaults__ or {}
         outside |= {f"default {i}": value for i, value in enumerate(function.__defaults__ or ())}

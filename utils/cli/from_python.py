@@ -26,10 +26,10 @@ def command_line(model: Any, flags: Mapping[str, Any]) -> tuple[list[str], Entry
     if given.get("resume") is None:
         given.setdefault("seed", SEED)
     parser = framework_parser()
-    return [token for name, value in given.items() for token in _tokens(parser, name, value)], entry
+    return [token for name, value in given.items() for token in tokens(parser, name, value)], entry
 
 
-def _tokens(parser: ArgumentParser, name: str, value: Any) -> list[str]:
+def tokens(parser: ArgumentParser, name: str, value: Any) -> list[str]:
     """`None` is a flag that is not given."""
     flag, action = f"--{name}", parser.actions_by_dest().get(name)
     if value is None:

@@ -17,7 +17,7 @@ import models
 from utils.cli import registry
 from utils.cli.all_flags import build_parser
 from utils.cli.checks import check_by_model, complete, validate
-from utils.cli.config import FRAMEWORK, Config, carry_selection, view
+from utils.cli.config import FRAMEWORK, Config, carry_selection, selected, view
 from utils.cli.flags import framework_parser
 from utils.cli.known_command import command_sha256
 from utils.cli.layers import forget_first, refuse
@@ -47,7 +47,7 @@ def parse_args(cmd: list[str] | None = None, model: registry.Entry | None = None
         _check_framework_flags(argv, chosen)
     parser, names = build_parser(chosen, recorded)
     if chosen.help:
-        _name_choices(parser)
+        _name_choices(parser, chosen.plugin)
         parser.print_help()
         raise SystemExit(0)
     _announce(parser, chosen)
@@ -56,8 +56,10 @@ def parse_args(cmd: list[str] | None = None, model: registry.Entry | None = None
     args: Config = view(parser.parse_strictly(argv, Config()), FRAMEWORK, names)
     carry_selection(chosen, args)
     args.dataset_config, args.plugin = chosen.dataset_config, chosen.plugin
-    # Which run is meant can't be told without the model where it has taken names of the framework.
-    args.command_sha256 = None if parser.moved or names or model else command_sha256(argv)
+    # Which run is meant can't be told without the model where it has taken names of the framework, nor by the command
+    # alone where a class of this process is trained.
+    own = any(selected(args, kind).sha256 for kind in KINDS)
+    args.command_sha256 = None if parser.moved or names or own else command_sha256(argv)
     try:
         complete(args)
         validate(args)
@@ -68,12 +70,12 @@ def parse_args(cmd: list[str] | None = None, model: registry.Entry | None = None
     return args
 
 
-def _name_choices(parser: ArgumentParser) -> None:
+def _name_choices(parser: ArgumentParser, plugins: Sequence[str]) -> None:
     """All names that can be given, in the help of the flag that takes them."""
     actions = parser.actions_by_dest()
     for kind in KINDS:
         action = actions[parser.renamed.get(kind.name, kind.name)]
-        action.help = f"{action.help}: {', '.join(registry.scan(kind))}"
+        action.help = f"{action.help}: {', '.join(registry.scan(kind, plugins))}"
 
 
 def _announce(parser: ArgumentParser, chosen: Config) -> None:

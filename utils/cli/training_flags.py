@@ -150,8 +150,8 @@ def fitting(add: Add) -> None:
         RESULT,
         "--loss_diagnostics",
         type=number(int, 0),
-        help="before every so many steps of a task, measure the loss over all training images of the tasks so far; it "
-        "costs a forward pass over them each time, and leaves the training as it is",
+        help="before every so many steps of a task, measure the loss over all training images of the tasks so far; "
+        "0: never. It costs a forward pass over them each time, and leaves the training as it is",
     )
     add(
         RANGE, "--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped"

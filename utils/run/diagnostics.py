@@ -43,6 +43,11 @@ class TrainingSets:
     def keep(self, images: Any) -> None:
         """To be told of each task's training set, in order, before the method can change it."""
         if self.every:
+            if not hasattr(images, "batch"):
+                raise UsageError(
+                    f"the loader of {self.model.args.dataset} does not give its training set, which --dgc_diagnostics "
+                    "and --loss_diagnostics measure on; leave them out"
+                )
             self.tasks.append((images.batch(slice(None)).cpu(), images.targets.cpu()))
 
 

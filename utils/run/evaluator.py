@@ -46,6 +46,11 @@ class Evaluator:
         forward, n_seen = self.model.future_forward, self.dataset.N_CLASSES
         return self._on(self._future_loaders, self._max_batches, first, n_seen=n_seen, forward=forward)
 
+    def look_ahead(self) -> None:
+        """With `--eval_future`, before a checkpoint is loaded: the model may change, as it does when a run begins."""
+        if self.args.eval_future:
+            _ = self._future_loaders
+
     @cached_property
     def _future_loaders(self) -> Sequence[Any]:
         """Of a second dataset, which has handed out all tasks; the model may prepare for each."""

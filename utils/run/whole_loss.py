@@ -19,6 +19,7 @@ from torch import Tensor
 from models.utils.replay import to_input
 from utils.evaluate import mean_loss
 from utils.run.diagnostics import Batch, TrainingSets
+from utils.run.precision import autocast
 
 CHUNK = 256  # images per pass
 
@@ -32,7 +33,8 @@ class WholeLoss(TrainingSets):
 
     def measure(self, task: int) -> dict[str, float]:
         begun = self.tasks[: task + 1]
-        losses = [mean_loss(self.model, [self._batches(*images)], k) for k, images in enumerate(begun)]
+        with autocast(self.model.device, self.model.args.code_optimization):
+            losses = [mean_loss(self.model, [self._batches(*images)], k) for k, images in enumerate(begun)]
         sizes = [len(labels) for _, labels in begun]
         values = {"seen": _mean(losses, sizes), "current": losses[-1]}
         return values | ({"past": _mean(losses[:-1], sizes[:-1])} if task else {})

@@ -97,6 +97,15 @@ Method = made(POWER)
     assert len(set(known)) == 3
 
 
+def test_what_is_bound_to_a_function_counts() -> None:
+    method = METHOD.replace("SCALE", "h(2)")
+    source = "from functools import partial\ndef g(a, b): return a + b\nh = partial(g, {})\n" + method
+    assert fingerprint(cell(source.format(1))) == fingerprint(cell(source.format(1)))
+    assert fingerprint(cell(source.format(1))) != fingerprint(cell(source.format(2)))
+    with pytest.raises(UsageError, match="from outside the class"):
+        fingerprint(cell("class A:\n    def m(self, a): return a\nh = A().m\n" + method))
+
+
 def test_a_file_of_the_users_counts_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_helper(text: str) -> str:
         file = tmp_path / "my_helper.py"
