@@ -117,7 +117,8 @@ def use_deterministic_kernels(wanted: bool) -> None:
 
     0 undoes what an earlier run in this process has asked for.
     """
-    torch.use_deterministic_algorithms(wanted)
+    if wanted != torch.are_deterministic_algorithms_enabled():  # the setter loads torch's compiler, which takes seconds
+        torch.use_deterministic_algorithms(wanted)
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False

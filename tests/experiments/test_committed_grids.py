@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from helpers import ROOT
 
+from datasets.seq_embeddings import EMBEDDED
 from experiments.cells import distinct_runs, expand
 from experiments.grid import Grid, read_grid, selection
 from experiments.tables import load_table
@@ -24,7 +27,10 @@ def grid(name: str) -> Grid:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_committed_grid_can_be_run(name: str) -> None:
+def test_every_committed_grid_can_be_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a file stands for the one that embeddings_500 is about, which is made by hand
+    (tmp_path / "data").mkdir()
+    shutil.copy(EMBEDDED, tmp_path / "data" / "cifar100_500.npz")
     found = expand(grid(name), [])
     assert len(found.cells) == len(found.grid.rows) * len(found.grid.columns) and not found.unavailable
     assert len(distinct_runs(found.cells)) >= len(found.grid.rows)  # no row repeats another

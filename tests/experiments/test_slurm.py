@@ -78,7 +78,10 @@ def output(*command: str) -> str:
 def kill_processes(name: str) -> None:
     """All of a job at once; `scancel --signal=KILL` would send a SIGTERM first."""
     job = output("squeue", "--noheader", f"--jobs={name}", "--format=%A").strip()
-    for pid, of_job, step, *_ in map(str.split, output("scontrol", "listpids").splitlines()):
+    listed = ("scontrol", "listpids")  # exits with 1 if a step, of any job, is just ending
+    for pid, of_job, step, *_ in map(
+        str.split, subprocess.run(listed, capture_output=True, text=True).stdout.splitlines()
+    ):
         if (of_job, step) == (job, "0"):
             os.kill(int(pid), signal.SIGKILL)
 
