@@ -22,6 +22,10 @@ from experiments.results.stored import read_stored
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results" / "embeddings"
 START, END = "<!-- results: python -m docs.figures.embeddings -->", "<!-- end of results -->"
+ALL_IMAGES_START, ALL_IMAGES_END = (
+    "<!-- all images: python -m docs.figures.embeddings -->",
+    "<!-- end of all images -->",
+)
 METHODS_START, METHODS_END = "<!-- methods: python -m docs.figures.embeddings -->", "<!-- end of methods -->"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
@@ -125,9 +129,9 @@ def over_alpha() -> None:
     figure.savefig(FOLDER / "alpha.png")
 
 
-def summary_table() -> str:
+def summary_table(grid: str) -> str:
     """FAA of the methods of interest for every buffer, and what calibration adds, seed by seed."""
-    found = results("main")
+    found = results(grid)
     columns = list(found.grid.columns)
     lines = ["| FAA in % | " + " | ".join(f"{column} vectors" for column in columns) + " |", "|---" * 6 + "|"]
     for row, name in {
@@ -180,7 +184,8 @@ def main() -> None:
     against_bytes()
     over_alpha()
     for page in (ROOT / "README.md", FOLDER / "README.md"):
-        fill(page, START, END, summary_table())
+        fill(page, START, END, summary_table("main"))
+    fill(FOLDER / "README.md", ALL_IMAGES_START, ALL_IMAGES_END, summary_table("all_images"))
     fill(FOLDER / "README.md", METHODS_START, METHODS_END, methods_table())
 
 
