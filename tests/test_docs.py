@@ -289,7 +289,11 @@ def test_tables_of_embeddings_come_from_the_committed_results() -> None:
     figures = script("embeddings")
     for page in ("README.md", "docs/results/embeddings/README.md"):
         shown = (ROOT / page).read_text().partition(figures.START)[2].partition(figures.END)[0]
-        assert shown.strip() == figures.summary_table(), page
+        assert shown.strip() == figures.summary_table("main"), page
+    marks = {figures.ALL_IMAGES_START: (figures.ALL_IMAGES_END, figures.summary_table("all_images"))}
+    marks[figures.METHODS_START] = (figures.METHODS_END, figures.methods_table())
+    for start, (end, table) in marks.items():
+        assert (ROOT / page).read_text().partition(start)[2].partition(end)[0].strip() == table
 
 
 def test_benchmark_figures_come_from_the_committed_results() -> None:
