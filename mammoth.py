@@ -72,7 +72,7 @@ def train(model: Any, dataset: Any, args: Namespace | None = None) -> dict[str, 
     if dataset.test_loaders:
         raise UserError("this model and dataset were trained before; make new ones by load_runner")
     args = copy.copy(args or model.args)
-    args.overwrite = RunDirectory(args).finished() is not None
+    args.overwrite = args.overwrite or RunDirectory(args).finished() is not None
     with plain_errors():
         return train_run(model, dataset, args, patient_signals())
 
