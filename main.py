@@ -9,9 +9,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from utils.cli import parse
 from utils.cli.console import NOT_SHOWN, one_line_failures, open_standard_streams, show_messages
 from utils.cli.known_command import finished_run
-from utils.cli.parse import parse_args
 from utils.mammoth.helpers import under_test
 from utils.status import say
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from utils.run.result import Result
 
 __all__ = ["initialize", "main", "parse_args", "run"]
+
+
+def parse_args(cmd: list[str] | None = None, return_parser_only: bool = False) -> Any:
+    """The flags of a command line, `sys.argv` by default; or, as Mammoth's does, the parser that knows them all."""
+    argv = sys.argv[1:] if cmd is None else cmd
+    return parse.parser_of(argv) if return_parser_only else parse.parse_args(argv)
 
 
 def initialize(args: Namespace) -> tuple[Any, Any, Namespace]:
@@ -73,7 +79,7 @@ def train_or_find(argv: list[str], model: Entry | None = None, signals: StopSign
     """The directory of the run that a command line describes, and whether it was finished before."""
     if model is None and not under_test() and (finished := finished_run(argv)) is not None:
         return finished, True
-    args = parse_args(argv, model)
+    args = parse.parse_args(argv, model)
     # A few steps are made to see them made, not for their results.
     args.overwrite = args.overwrite or (not args.resume and (args.debug_mode or under_test()))
     # Imported here, because `--help` and a wrong flag need neither torch nor the two seconds that it takes to load.

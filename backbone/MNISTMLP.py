@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch.nn.functional as F
@@ -71,4 +72,6 @@ BaseMNISTMLP = MNISTMLP  # Mammoth's name
 @register_backbone("mnistmlp")
 def mnistmlp(num_classes: int, mlp_hidden_size: int = 100, input_size: int = 784) -> MNISTMLP:
     """Two hidden layers of 100 units: trains in seconds on a CPU."""
+    if mlp_hidden_size != 100:  # Mammoth's own tests look for it
+        logging.debug("hidden size is set to `%d` instead of the default `100`", mlp_hidden_size)
     return MNISTMLP(input_size, num_classes, mlp_hidden_size)

@@ -1,8 +1,8 @@
 """Curves of what `--dgc_diagnostics` measured: relative error and cosine of replay's gradients, and α*.
 
-python -m docs.figures.diagnostics RUN [RUN …] --output PNG
+    python -m docs.figures.diagnostics RUN [RUN …] [--title TEXT] --output PNG
 
-Each RUN is the directory of a run, and becomes a column.
+Each RUN is the directory of a run, and becomes a row.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from typing import Any
 import yaml
 
 from experiments.report.figures import draw_measured
-from experiments.report.styles import GREEN, GREY, pyplot
+from experiments.report.styles import GREEN, GREY, pyplot, wrapped
 from experiments.results.records import read_curves
 
-LEAST_ERROR = 0.05  # on the axis: a correction that is exact at a task's beginning is off it
+PANELS = {
+    "cosine": "cosine with the true gradient",
+    "error": "error, in lengths of the true gradient",
+    "alpha_star": "α*, the best share of the correction",
+}
+PERFECT = {"cosine": 1, "error": 0}
 
 
 def measured(run: Path) -> dict[str, Any]:
@@ -36,39 +41,45 @@ def title(run: Path) -> str:
         parts.insert(3, f"m = {args['dgc_m']}")
     if args.get("dgc_estimator") == "sampled":  # views are never compared
         parts.append(f"view {args['dgc_view'] or 'same'}")
-    return f"{args['dataset']}, seed {args['seed']}\n" + ", ".join(str(part) for part in parts if part)
+    return f"{args['dataset']}, seed {args['seed']}\n" + wrapped(", ".join(str(part) for part in parts if part))
 
 
-def draw(runs: list[Path], output: Path) -> None:
+def draw(runs: list[Path], output: Path, headline: str | None = None) -> None:
     found = [measured(run) for run in runs]
-    rows = 2 + any("alpha_star" in values for values in found)
-    size = {"figsize": (3.6 * len(runs) + 0.6, 2 * rows), "layout": "constrained"}
-    figure, grid = pyplot(formulas=True).subplots(rows, len(runs), sharex=True, sharey="row", squeeze=False, **size)
-    for column, (run, values) in enumerate(zip(runs, found, strict=True)):
-        for axes, kind in zip(grid[:, column], ("error", "cosine"), strict=False):
+    panels = dict(list(PANELS.items())[: 2 + any("alpha_star" in values for values in found)])
+    size = {"figsize": (3.3 * len(panels), 2.5 * len(runs) + 0.3), "layout": "constrained"}
+    figure, grid = pyplot(formulas=True).subplots(
+        len(runs), len(panels), sharex=True, sharey="col", squeeze=False, **size
+    )
+    for row, (run, values) in zip(grid, zip(runs, found, strict=True), strict=True):
+        for axes, kind in zip(row, ("cosine", "error"), strict=False):
             draw_measured(axes, values, kind)
-            axes.axhline(1, color=GREY[0], linewidth=0.6)
+            axes.axhline(PERFECT[kind], color=GREY[0], linewidth=0.6)
         if "alpha_star" in values:
-            grid[2][column].plot(values["at"], values["alpha_star"], ".-", color=GREEN[0], markersize=3)
-        elif rows == 3:
-            grid[2][column].text(0.5, 0.5, "no correction", transform=grid[2][column].transAxes, ha="center")
-        grid[0][column].set_title(title(run))
-        grid[-1][column].set_xlabel("step")
-    for axes, label in zip(grid[:, 0], ("relative error", "cosine", "α*"), strict=False):
-        axes.set_ylabel(label)
-    grid[0][0].set_yscale("log")
-    grid[0][0].set_ylim(bottom=LEAST_ERROR)
-    handles = max((axes.get_legend_handles_labels() for axes in grid[0]), key=lambda found: len(found[1]))
-    figure.legend(*handles, loc="outside upper center", ncols=3)
+            row[2].plot(values["at"], values["alpha_star"], ".-", color=GREEN[0], markersize=3)
+            row[2].axhline(1, color=GREY[0], linewidth=0.6)
+            row[2].set_ylim(bottom=min(0, *row[2].get_ylim()))
+        elif len(panels) == 3:
+            row[2].text(0.5, 0.5, "no correction", transform=row[2].transAxes, ha="center")
+        row[0].set_ylabel(title(run))
+    for axes, name in zip(grid[0], panels.values(), strict=True):
+        axes.set_title(name)
+    for axes in grid[-1]:
+        axes.set_xlabel("step")
+    if headline:
+        figure.suptitle(headline, fontweight="bold")
+    handles = max((row[0].get_legend_handles_labels() for row in grid), key=lambda found: len(found[1]))
+    figure.legend(*handles, loc="outside lower center", ncols=3)
     figure.savefig(output)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--title", help="what the picture shows, in one line")
     parser.add_argument("--output", type=Path, default=Path("diagnostics.png"), metavar="PNG")
     given = parser.parse_args()
-    draw(given.runs, given.output)
+    draw(given.runs, given.output, given.title)
 
 
 if __name__ == "__main__":

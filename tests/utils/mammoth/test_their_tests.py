@@ -14,6 +14,7 @@ from torch import nn
 
 import backbone
 import datasets
+import main as main_module
 import models
 from backbone import register_backbone
 from datasets import ContinualDataset, register_dataset
@@ -51,6 +52,19 @@ def test_the_same_command_trains_again_and_says_what_with(call: Any, capsys: pyt
         accuracies = [line[:22] for line in shown.err.splitlines() if line.startswith("Accuracy")]
         assert accuracies == [f"Accuracy for {n} task(s)" for n in range(1, 6)]
         assert "This run is finished" not in shown.out
+
+
+def test_a_hidden_size_of_its_own_is_logged(call: Any) -> None:
+    command = "--model sgd --dataset seq-digits --backbone mnistmlp"
+    line = "hidden size is set to `7` instead of the default `100`"
+    assert line in call(f"{command} --mlp_hidden_size 7") and line not in call(command)
+
+
+def test_the_parser_alone() -> None:
+    command = ["--model", "derpp", "--dataset", "seq-digits", "--buffer_size", "9"]
+    parser = main_module.parse_args(command, return_parser_only=True)
+    assert {"alpha", "beta", "lr", "buffer_size"} <= set(vars(parser.parse_args(command)))
+    assert main_module.parse_args(command).buffer_size == 9
 
 
 def test_debug_mode_alone_trains_again_too(
