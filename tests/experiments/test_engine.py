@@ -141,6 +141,7 @@ def test_a_failing_cell_stops_no_other_and_is_tried_again_by_the_next_command(
     assert (attempts(bad), attempts(good)) == (2, 1)
 
 
+@pytest.mark.slow
 def test_who_loses_a_lease_lets_go_of_the_cell(tmp_path: Path) -> None:
     """Another machine takes it over in the middle, and dies at once; when its lease is stale, we have it again."""
     (cell,) = expanded(tmp_path, **LONG | {"rows": {"ER": {"model": "er"}}, "seeds": 1}).cells

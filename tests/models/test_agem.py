@@ -93,6 +93,7 @@ def flat_gradient(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([g.flatten() for g in torch.autograd.grad(cross_entropy(net(images), labels), net.parameters())])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["agem", "agem_r"])
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_a_step_follows_the_projected_gradient(

@@ -144,6 +144,7 @@ def compared(tmp_path: Path, estimator: str, view: str | None, tasks: int, toler
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "view"), VIEWS)
 def test_every_step_agrees_with_the_reference(estimator: str, view: str | None, tmp_path: Path) -> None:
     found = compared(tmp_path, estimator, view, tasks=3)
@@ -231,6 +232,7 @@ def test_batches_of_its_own_are_composed_like_the_bases(tmp_path: Path) -> None:
 # -- whole runs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_alpha_zero_is_the_base_method_bit_for_bit(estimator: str, tmp_path: Path) -> None:
     flags = [*FLAGS, "--stop_after", "3"]
@@ -247,6 +249,7 @@ def test_alpha_zero_is_the_base_method_bit_for_bit(estimator: str, tmp_path: Pat
     assert uncapturable(some) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_resume_in_the_middle_of_a_stage_is_exact(estimator: str, tmp_path: Path) -> None:
     """Killed in tasks 2 and 3 (of 7 steps each); the last checkpoint is inside a stage each time."""
@@ -264,6 +267,7 @@ def test_resume_in_the_middle_of_a_stage_is_exact(estimator: str, tmp_path: Path
         assert model.dgc.snapshot.extractors[0] is model.net.extractors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["sampled", "closed"])
 def test_diagnostics_and_learning(estimator: str, tmp_path: Path) -> None:
     tuned = ["--lr", "0.05", "--optim_wd", "0.02", "--n_epochs", "5"]

@@ -111,6 +111,7 @@ def gamma_along(path: Array, seed: int) -> Array:
     return convex.calibrated(model)
 
 
+@pytest.mark.slow
 def test_along_a_fixed_trajectory_gamma_is_unbiased_over_reservoirs(tasks: list[Data]) -> None:
     """n = 80 buffers with their draws: 99 % t intervals (Bonferroni) of 5 projections, and jointly Hotelling's T²."""
     random, n, k = np.random.default_rng(0), 80, 5
@@ -143,6 +144,7 @@ def after_task_2(seed: int, start: Array, path_end: Array | None) -> tuple[Array
     return convex.weights(model), G(memory, convex.weights(model)) + calibrator
 
 
+@pytest.mark.slow
 def test_in_training_gamma_is_biased(tasks: list[Data]) -> None:
     """The lemma's proof treats θ as independent of the buffer; but θ is fitted to the images in it.
 
@@ -214,6 +216,7 @@ def assert_literal(memory: Data, first: Data, path: Array, draws: list, sampled:
 # -- Theorem 3.3 ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stages_over_the_buffer_converge_linearly_to_float_precision(start: Array, optimum: Array) -> None:
     model = convex.third_task("dgc_er", start, LR, PENALTY, *WHOLE, *THEOREM, "--dgc_stage", "buffer")
     found = distance(convex.stages(model, 23, M), optimum)
@@ -221,6 +224,7 @@ def test_stages_over_the_buffer_converge_linearly_to_float_precision(start: Arra
     assert found[-1] < 1e-13 * np.linalg.norm(optimum)
 
 
+@pytest.mark.slow
 def test_the_bound_of_one_half_holds_with_mended_constants(tasks: list[Data]) -> None:
     """η = γ/(10L²) and m = 10L²/γ²: E‖v‖² ≤ 2L²(…) gives p' ≤ (e^−1.8 + 1/9)·p < ½·p. One path stays below, too.
 
@@ -240,6 +244,7 @@ def test_the_bound_of_one_half_holds_with_mended_constants(tasks: list[Data]) ->
     assert abs(1 - penalty / (10 * smooth) * 5000 * steepest) > 1
 
 
+@pytest.mark.slow
 def test_single_batch_stages_come_to_rest_at_a_wrong_point(
     tasks: list[Data], past: Data, start: Array, optimum: Array
 ) -> None:
@@ -254,6 +259,7 @@ def test_single_batch_stages_come_to_rest_at_a_wrong_point(
     assert distance(path[-1], shifted) < 1e-8
 
 
+@pytest.mark.slow
 def test_a_smaller_step_lowers_the_floor_of_er_but_not_of_sampled(
     tasks: list[Data], past: Data, start: Array, optimum: Array
 ) -> None:
@@ -272,6 +278,7 @@ def test_a_smaller_step_lowers_the_floor_of_er_but_not_of_sampled(
     assert floors["er", LR / 10] < 0.8 * floors["sampled", LR / 10] < floors["er", LR]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_with_a_small_buffer(seed: int, tasks: list[Data], past: Data, start: Array, optimum: Array) -> None:
     """`sampled` with stages over the buffer settles where `closed` would, nearer to the joint optimum than ER."""

@@ -452,6 +452,7 @@ def test_what_the_end_of_a_task_computes(tmp_path: Path) -> None:
     assert all(weight == 1 for weight in found.values())  # the block was filled up
 
 
+@pytest.mark.slow
 def test_weights_do_not_collapse(tmp_path: Path) -> None:
     """Blocks are chosen again after each task. Were the whole budget fitted, their weights would vanish together with
     the gradients (here 0.3 on average, and less in longer training). What fills them up has weight 1."""

@@ -347,6 +347,7 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     assert sum(gains) / len(gains) > 9, gains
 
 
+@pytest.mark.slow
 def test_it_runs_with_channels_last_and_can_be_saved(tmp_path: Path) -> None:
     _, model, _ = run(tmp_path, *BUFFER, *RESNET, "-O", "1", "--n_epochs", "1", "--stop_after", "2", model="gss")
     assert uncapturable(model) == [] and model.buffer.is_full() and len(set(model.buffer.scores)) > 1

@@ -82,6 +82,7 @@ def slow_step(
     return (ce.detach(), penalty.detach()), list(zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_gradient", ["0", "1"])
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_step_adds_the_anchors_gradient(
@@ -170,6 +171,7 @@ def mean_change(path: Path, seed: int, *flags: str) -> float:
     return sum(changes) / len(changes)
 
 
+@pytest.mark.slow
 def test_only_a_constant_goal_leads_the_anchors_outputs_on(tmp_path: Path) -> None:
     """They change by 30 % to 45 % more in a step than without the term; with the gradient through it within 1 %."""
     for seed in range(3):
@@ -179,6 +181,7 @@ def test_only_a_constant_goal_leads_the_anchors_outputs_on(tmp_path: Path) -> No
         assert through < 1.1 * none < 1.15 * none < constant
 
 
+@pytest.mark.slow
 def test_no_anchor_is_too_bright(tmp_path: Path) -> None:
     """Normalised by running statistics, the outputs would grow with the anchors, and the term with their square."""
     terms = []
@@ -231,6 +234,7 @@ def objective_by_hand(net: nn.Module, later: nn.Module, anchor: torch.Tensor, y:
     return cross_entropy(net(anchor[None])[0]) - cross_entropy(later(anchor[None])[0]) + gamma * distance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
 def test_anchors_are_learned_one_by_one(network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch of anchors is what SGD on each alone gives, in float64, and the network stays as it is."""
@@ -400,6 +404,7 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
     assert sum(gains) / 5 > 28, gains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory", "network"), [("ring", [*RESNET, "--batch_size", "70"]), ("reservoir", [])])
 def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     memory: str, network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_anchor_steps: None

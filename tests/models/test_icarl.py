@@ -286,6 +286,7 @@ def test_tasks_of_any_size(network: list[str], tmp_path: Path, monkeypatch: pyte
     assert model.buffer.labels.tolist() == list(range(10)) and uncapturable(model) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "tasks"), [([], 3), (RESNET, 2)], ids=["mlp", "resnet"])
 def test_resume_is_exact(network: list[str], tasks: int, tmp_path: Path) -> None:
     assert_exact_resume(ICarl, tmp_path, *BUFFER, *network, tasks=tasks)

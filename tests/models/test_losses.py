@@ -75,6 +75,7 @@ def test_a_command_that_a_revision_does_not_know_is_new(old: Any, new: Any, verd
     assert record.judge(old, new)[0] == verdict
 
 
+@pytest.mark.slow
 def test_two_revisions_are_compared_byte_for_byte(tmp_path: Path):
     """In a copy of the project whose working tree has a step that differs by rounding, and a new flag."""
     copy, losses, source = tmp_path / "copy", tmp_path / "copy/tests/losses", tmp_path / "copy/models/er.py"

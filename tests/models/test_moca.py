@@ -243,6 +243,7 @@ def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
     assert len(model.buffer) == 7 and summary["class_il"]["FAIA"] > 0 and uncapturable(model) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task_free", ["0", "1"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_resume_is_exact(variant: str, task_free: str, tmp_path: Path) -> None:

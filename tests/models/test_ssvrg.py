@@ -332,6 +332,7 @@ def test_resume_in_the_middle_of_a_stage_is_exact(flags: list[str], tmp_path: Pa
     assert_exact_resume(Ssvrg, tmp_path, *BUFFER, *flags, tasks=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--buffer_size", "1"], ["--buffer_size", "3", "-O", "1", *RESNET]], ids=" ".join)
 def test_tiny_buffers(flags: list[str], tmp_path: Path) -> None:
     _, model, _ = run(tmp_path, *flags, "--n_epochs", "1", "--stop_after", "2", model="ssvrg")

@@ -40,6 +40,7 @@ def flags_for(name: str, file: Path, *flags: str) -> list[str]:
     return [*FLAGS, "--embeddings", str(file), *memory, *variant, *flags]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["linear", "mlp"])
 @pytest.mark.parametrize("name", [name for name in names() if name not in REFUSED])
 def test_a_method_learns_vectors(tmp_path: Path, name: str, backbone: str) -> None:

@@ -50,6 +50,7 @@ class DgcErAce(DgcMixin, AsymmetricReplay):
     assert calibrator and all(torch.isfinite(part).all() for part in calibrator.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["sampled", "released"])
 def test_dgc_on_a_foreign_model_resumes_exactly(estimator: str, tmp_path: Path) -> None:
     flags = (*flags_of("er_ace"), "--dgc", "1", "--dgc_estimator", estimator, "--dgc_alpha", "0.1", "--dgc_m", "4")

@@ -193,6 +193,7 @@ def save_and_die(directory: Path, step: int, point: int) -> None:
     save(directory, state(step))
 
 
+@pytest.mark.slow
 @FORK
 def test_sigkill_while_saving_in_a_loop(tmp_path: Path) -> None:
     started = tmp_path.parent / f"{tmp_path.name}-started"

@@ -78,6 +78,7 @@ def test_maps_are_kept_with_their_images(tmp_path: Path) -> None:
     assert all(m.dtype == torch.uint8 for m in maps[0]) and maps[0][0].max() > 0
 
 
+@pytest.mark.slow
 def test_wrong_labels_are_told_from_right_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     summary, model = train("spr_like", tmp_path, "--n_epochs", "1")
     assert model.kept_right / model.kept > 0.75  # of all, 0.7 are right
