@@ -34,16 +34,21 @@ ANSWERS = {
     "a missing flag of the model": ("--model er", 2, 2.5),
     "an unknown flag of the model": ("--model dgc_er --buffer_size 100 --dgc_alhpa 1", 2, 2.5),
 }
+TORCH = "import torch"  # the part of the answers that load it which is not ours
 
 
-def seconds(flags: str, expected: int, base_path: str) -> tuple[float, float]:
-    """CPU time and wall-clock of one answer."""
-    command = [sys.executable, str(ROOT / "main.py"), *flags.split(), "--base_path", base_path]
+def answered_in(flags: str, expected: int, base_path: str) -> tuple[float, float]:
+    return seconds([str(ROOT / "main.py"), *flags.split(), "--base_path", base_path], expected)
+
+
+def seconds(words: list[str], expected: int = 0) -> tuple[float, float]:
+    """CPU time and wall-clock of a Python process."""
+    command = [sys.executable, *words]
     before, start = _children(), time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     wall = time.perf_counter() - start
     if done.returncode != expected:
-        raise RuntimeError(f"{flags}: exit code {done.returncode}, not {expected}: {done.stderr}")
+        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}, not {expected}: {done.stderr}")
     return _children() - before, wall
 
 
@@ -53,15 +58,15 @@ def _children() -> float:
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    best = {name: (math.inf, math.inf) for name in ANSWERS}
+    best = {name: (math.inf, math.inf) for name in (*ANSWERS, TORCH)}
     with tempfile.TemporaryDirectory() as folder:
-        seconds(FINISHED, 0, folder)
+        answered_in(FINISHED, 0, folder)
         for _ in range(rounds):
-            for name, (flags, code, _) in ANSWERS.items():
-                cpu, wall = seconds(flags, code, folder)
-                best[name] = min(best[name][0], cpu), min(best[name][1], wall)
+            found = {name: answered_in(flags, code, folder) for name, (flags, code, _) in ANSWERS.items()}
+            found[TORCH] = seconds(["-c", TORCH])
+            best = {name: (min(best[name][0], cpu), min(best[name][1], wall)) for name, (cpu, wall) in found.items()}
     answers = {
-        name: {"cpu_seconds": cpu, "wall_seconds": wall, "limit": ANSWERS[name][2]}
+        name: {"cpu_seconds": cpu, "wall_seconds": wall, "limit": ANSWERS[name][2] if name in ANSWERS else None}
         for name, (cpu, wall) in best.items()
     }
     return {"rounds": rounds, "answers": answers}
@@ -74,9 +79,9 @@ def main() -> None:
     args = parser.parse_args()
     result = measure(args.rounds)
     for name, found in result["answers"].items():
-        verdict = "met" if found["cpu_seconds"] <= found["limit"] else "MISSED"
         times = f"{found['cpu_seconds']:.2f} s of CPU time, {found['wall_seconds']:.2f} s by the clock"
-        print(f"{name}: {times}; goal ≤ {found['limit']}: {verdict}")
+        verdict = "met" if found["limit"] is None or found["cpu_seconds"] <= found["limit"] else "MISSED"
+        print(f"{name}: {times}" + (f"; goal ≤ {found['limit']}: {verdict}" if found["limit"] else ""))
     if args.output:
         write_json(args.output, result | {"load": os.getloadavg()[0], "environment": environment()})
 
