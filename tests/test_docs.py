@@ -46,8 +46,8 @@ PAGES = {
 README, EXTENDING, GUIDE = PAGES["README.md"], PAGES["docs/extending.md"], PAGES["docs/guide.md"]
 MAMMOTH = PAGES["docs/mammoth.md"]
 
-# Flags of the scripts in benchmarks/, and those that the examples of docs/extending.md bring along.
-OTHER_FLAGS = {"--output", "--replay_beta", "--run_task_free", "--width"}
+# Flags of the scripts in benchmarks/ and docs/figures/, and those that the examples of docs/extending.md bring along.
+OTHER_FLAGS = {"--output", "--replay_beta", "--run_task_free", "--title", "--width"}
 # Which pages may call by their names alone.
 MODULES = {path.name for folder in ("experiments", "models", "utils") for path in (ROOT / folder).rglob("*.py")}
 # Files that a page tells the reader to make.

@@ -86,7 +86,7 @@ def against_bytes() -> None:
     height = _bytes_and_accuracy(found, "Joint", BUFFER)[1]
     axes.axhline(height, color=INK[0], linestyle=":", linewidth=1)
     _name(axes, "Joint", x[0], height, INK, (0, 4), "right")
-    axes.set(xscale="log", xlabel="bytes stored beside the network", ylabel="FAA (%)", ylim=(22, 52))
+    axes.set(xscale="log", xlabel="bytes stored in addition to the network", ylabel="FAA (%)", ylim=(22, 52))
     axes.set_title("At equal bytes, calibrated replay is ahead from 100 vectors on", fontweight="bold")
     ticks = {10_000: "10 kB", 30_000: "30 kB", 100_000: "100 kB", 300_000: "300 kB"}
     axes.set_xticks(list(ticks), ticks.values(), minor=False)

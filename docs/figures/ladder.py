@@ -3,6 +3,7 @@
     python -m docs.figures.ladder docs/results/small/ladder/results.json --output docs/results/small/ladder.png
 
 A grid whose rows are rungs, each `against` the row that it makes one change to; a panel for each column and metric.
+Rungs and columns without a single run are left out.
 """
 
 from __future__ import annotations
@@ -37,17 +38,19 @@ COLOURS = {"better": BLUE[0], "worse": VERMILION[0], "open": GREY[0], "one seed"
 
 
 def draw(found: Results, output: Path) -> None:
-    plt, rows = pyplot(), list(found.grid.rows)
-    panels = [(column, metric) for column in found.grid.columns for metric in BETTER]
+    plt, run = pyplot(), {(row, column) for row, column, _ in found.records}
+    rows = [row for row in found.grid.rows if any(row == name for name, _ in run)]
+    columns = [column for column in found.grid.columns if any(column == name for _, name in run)]
+    panels = [(column, metric) for column in columns for metric in BETTER]
     figure, axes = plt.subplots(
         1, len(panels), sharey=True, squeeze=False, layout="constrained",
         figsize=(3.6 + 2.1 * len(panels), 0.9 + 0.36 * len(rows)),
     )  # fmt: skip
     for panel, (column, metric) in zip(axes[0], panels, strict=True):
-        _draw_panel(panel, found, column, metric)
+        _draw_panel(panel, found, rows, column, metric)
     axes[0][0].set_yticks(range(len(rows)), [_label(found, row) for row in rows], fontsize=7.5)
     axes[0][0].set_ylim(len(rows) - 0.4, -0.6)
-    seeds = {len(found.by_seed(row, column, "FAIA")) for row in rows for column in found.grid.columns} - {0}
+    seeds = {len(found.by_seed(row, column, "FAIA")) for row in rows for column in columns} - {0}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds, default=0))
     figure.suptitle(
         f"Change in points against the row named below the rung; bars: 95 % intervals over {count} seeds, paired.\n"
@@ -62,10 +65,10 @@ def _label(found: Results, row: str) -> str:
     return f"{row}\n(against: {against})" if against else row
 
 
-def _draw_panel(axes: Any, found: Results, column: str, metric: str) -> None:
+def _draw_panel(axes: Any, found: Results, rows: list[str], column: str, metric: str) -> None:
     better, farthest = BETTER[metric], FARTHEST[metric]
     axes.axvline(0, color=INK[0], linewidth=0.8)
-    for place, row in enumerate(found.grid.rows):
+    for place, row in enumerate(rows):
         _draw_own_value(axes, found, row, column, metric, place)
         difference = found.difference(row, column, metric)
         if difference is not None and difference.summary.mean is not None:
