@@ -30,7 +30,7 @@ class DynamicEr(ReplayModel):
     ⌊M / (P + c)⌋ images of each class in herding order (eval mode, un-augmented, features on the unit sphere).
 
     Ours: A does not exist in task 1, where it has nothing to do. Nothing is drawn from the buffer batch by batch:
-    `--minibatch_size` is for those who watch (`--dgc_diagnostics`) and for DGC.
+    `--minibatch_size` is for diagnostics (`--dgc_diagnostics`) and for DGC.
     """
 
     NAME = "dynamic_er"

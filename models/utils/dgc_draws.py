@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-try:  # here an error of one line
+try:  # in this project, an error shown as one line
     from utils.errors import UsageError
 except ImportError:  # in Mammoth
     UsageError = ValueError  # type: ignore[misc, assignment]

@@ -5,7 +5,7 @@ v and w the weights of their cross-entropies in the base's loss; θ the paramete
 m steps; g(X;θ) the gradient of the mean cross-entropy over a batch, G(D;θ) over a set; Γ' the estimate of G over all
 past data; N_past and N_t the numbers of images in finished tasks and in this one. Equation numbers are the paper's.
 
-| `--dgc_estimator` | added at a step of task t ≥ 2 | kept |
+| `--dgc_estimator` | added at a step of task t ≥ 2 (`--dgc_current` adds a term in every task) | kept |
 |---|---|---|
 | `sampled`  | w·α·(Γ' − g(x̄;θ̃)), the paper's Algorithm 1 | Γ', θ̃ |
 | `closed`   | w·α·c_t, the mean of `sampled` over x̄ | c_t |
@@ -112,7 +112,7 @@ def mean_gradient(
 
 
 def shapes(net: nn.Module) -> dict[str, torch.Size]:
-    """By the names in its state: they differ between two networks of which one has grown."""
+    """Shape of each entry of its state, by name; differs once the network has grown."""
     return {name: value.shape for name, value in net.state_dict().items()}
 
 
@@ -150,9 +150,9 @@ def share(images: int, others: int) -> float:
 class Estimator:
     """Adds nothing by itself: this is DGC at α = 0.
 
-    The mixin calls `begin_task` after the base's, `before_observe`, `correction` before each step of the optimizer,
-    `after_step`, and `end_task` around the base's. In a task-free run, where every batch is a task of its own, it calls
-    `end_batch` after each instead of the hooks of tasks.
+    The mixin calls, in this order: `begin_task`, after the base's; for each batch `before_observe`, and for each step of
+    the optimizer `correction` and `after_step`; `end_task`, around the base's. In a task-free run, where every batch is
+    a task of its own, it calls `end_batch` after each batch instead of the hooks of tasks.
     """
 
     VIEW = "plain"  # on what it takes its gradients by default
@@ -242,7 +242,7 @@ class SnapshotEstimator(Estimator):
         return self.snapshot is not None and shapes(self.snapshot) == shapes(self.host.net)
 
     def follow_growth(self) -> None:
-        """If the network has grown: Γ' ← G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where it is new."""
+        """If the network is another one: Γ' ← G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where it is new."""
         if self.snapshot is not None and not self.snapshot_fits() and (passes := self.view.buffer()):
             calibrator = self.like_network(self.minus_buffer(self.gamma, self.snapshot, passes))
             self.gamma = self.mean_gradient(self.host.net, passes)
@@ -272,6 +272,11 @@ class Sampled(SnapshotEstimator):
     def __init__(self, host: Any, view: Any, args: Any):
         super().__init__(host, view, args)
         self.task_gradient: Vector = {}  # --dgc_current: G(T_t;θ̃)
+
+    def snapshot_fits(self) -> bool:
+        """Nor may the body have been frozen since: BatchNorm would then normalise differently in train mode."""
+        frozen = [getattr(net, "body_frozen", False) for net in (self.snapshot, self.host.net)]
+        return super().snapshot_fits() and frozen[0] == frozen[1]
 
     def begin_task(self) -> None:
         self.follow_growth()
@@ -332,12 +337,12 @@ class TaskFreeSampled(Sampled):
             self.take_snapshot()
 
     def after_step(self) -> None:
-        """The stage ends after batches 1, m+1, 2m+1, …, except with the first, when there is no past."""
+        """The stage ends after batches 1, m+1, 2m+1, …, but not after batch 1, which has no past."""
         if self.host.dgc_past and self.host.dgc_past % self.args.dgc_m == 0:
             self.end_stage()
 
     def end_batch(self) -> None:
-        """Γ' ← ((n−1)·Γ' + g(x_n;θ̃)) / n over n batches (eq. 14)."""
+        """Γ' ← ((n−1)·Γ' + g(x_n;θ̃)) / n over n batches, which all weigh alike, as in Algorithm 2 (eq. 14)."""
         n = self.host.dgc_past
         shrink(self.gamma, 1 - 1 / n)
         accumulate(self.gamma, self.at_snapshot(self.view.step(None, 1.0)), 1 / n)
@@ -398,7 +403,7 @@ class Released(SnapshotEstimator):
         self.n = 0  # finished tasks; batches in a task-free run
 
     def begin_task(self) -> None:
-        """A task's beginning resets neither the sum nor θ̃, unless the network has grown: no old θ̃ has its shape."""
+        """A task's beginning resets neither the sum nor θ̃; but if the network has grown, θ̃ is a copy of it."""
         self.gamma, self.record = self.like_network(self.gamma), self.like_network(self.record)
         if self.snapshot is not None and not self.snapshot_fits():
             self.snapshot = self.host.dgc_copy()

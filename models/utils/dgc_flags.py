@@ -1,4 +1,4 @@
-"""The flags of Dynamic Gradient Calibration, what contradicts itself among them, and the correction's shape."""
+"""The flags of Dynamic Gradient Calibration, which of them contradict each other, and the correction's shape."""
 
 from __future__ import annotations
 
@@ -63,6 +63,8 @@ def check_dgc_args(args: argparse.Namespace) -> None:
         (args.dgc_view not in (None, *kind.VIEWS),
          f"--dgc_view {args.dgc_view} is for --dgc_estimator sampled; {name} {kind.NO_OTHER_VIEW}"),
         (args.dgc_current and not kind.STAGES, "--dgc_current 1 is a term of --dgc_estimator sampled"),
+        (args.dgc_current and not args.dgc_alpha,
+         "--dgc_alpha 0 is the base method alone, without the term of --dgc_current 1: leave one of the two out"),
         (args.dgc_current and task_free,
          "--dgc_current 1 is zero in a task-free run, where each batch is a task: leave it out"),
         (args.dgc_decay and task_free, "--dgc_decay counts the steps of a task: a task-free run has no tasks"),

@@ -345,11 +345,11 @@ class DgcMixin:
     def _dgc_after_step(self, optimizer: Any) -> None:
         if optimizer is self.opt and self.dgc_stream is not None:
             vars(self)["_dgc_task_step"] += 1
-            self.dgc.after_step()
             # The next step's x̄ is drawn after this one: a base may make several steps in one `observe`.
             self._dgc_last_draws[:] = self._dgc_draws
-            self._dgc_draws.clear()
             self._dgc_passed.clear()
+            self.dgc.after_step()
+            self._dgc_draws.clear()  # also what the estimator has read
 
     def _dgc_check_use(self) -> None:
         """A base on which DGC never has an effect must not pass for a run with DGC."""

@@ -1,7 +1,7 @@
 """What Dynamic Gradient Calibration takes its gradients on: the images of buffer, stream and task, as passes.
 
 - `plain`: un-augmented, normalised, BatchNorm in eval mode, cross-entropy over all outputs; `raw`: not normalised.
-- `same`: the base's own pass once more, with its augmentation, its batch and its train mode. Only so do the two members
+- `same`: the base's own pass once more, with its augmentation, its batch and its train mode. Only then do the two members
   of the pair g(x̄;θ) − g(x̄;θ̃) of eq. 11 cancel at θ = θ̃. What is drawn for a stage or a task's end is augmented by the
   base's transform and put into batches like the base's. Means over such batches depend on the batches, because
   BatchNorm couples the images of one.
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.dgc_estimators import ALL, Pass, Term
+from models.utils.dgc_estimators import ALL, Pass, Term, is_task_free
 from utils.augmentations import apply_transform
 
 UNITS = {torch.uint8: 255, torch.int8: 127, torch.float16: 1}
@@ -120,7 +120,7 @@ class PlainView(View):
             yield Pass(self._ready(images.to(self.host.device)), (Term(labels.to(self.host.device)),))
 
     def past(self, images: Tensor, labels: Tensor) -> Iterator[Pass]:
-        """Images of finished tasks as they would be replayed, for those who watch."""
+        """Images of finished tasks as they would be replayed, for diagnostics."""
         for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
             x = in_unit_range(x.to(self.host.device))
             yield Pass(self._ready(x), (Term(y.to(self.host.device)),))
@@ -179,7 +179,7 @@ class SameView(View):
         host = self.host
         if not count:
             return None
-        if host.dgc_stream is not None and getattr(host.args, "task_free", False):
+        if host.dgc_stream is not None and is_task_free(host.args):
             return host.dgc_stream[0]
         task = host.dgc_training_set()
         own = min(getattr(task, "n_own", len(task)), len(task))  # without what the base has appended
@@ -203,13 +203,18 @@ class SameView(View):
         task, columns = self.host.dgc_training_set(), self.host.dgc_columns(current=True)
         columns = columns if current else self._past_columns()
         own = min(getattr(task, "n_own", len(task)), len(task))
-        for rows in self._shuffled(own, size or sum(self.host.dgc_mix())):
+        for rows in self._shuffled(own, size or (self._stream_pass() if current else sum(self.host.dgc_mix()))):
             images, labels = self._augmented(*read_rows(task, rows))
             if len(labels):
                 yield Pass(images, (Term(labels - (columns.start or 0), ALL, columns),), training=True)
 
+    def _stream_pass(self) -> int:
+        """How many images are in one pass of the base that has x_t in it: replayed ones only if it joins them."""
+        joined, replayed = self.host.dgc_mix()
+        return self.host.args.batch_size + (replayed if joined and self.host.dgc_past else 0)
+
     def past(self, images: Tensor, labels: Tensor) -> Iterator[Pass]:
-        """Images of finished tasks as they would be replayed, for those who watch."""
+        """Images of finished tasks as they would be replayed, for diagnostics."""
         for rows in self._shuffled(len(labels), self.host.dgc_mix()[1]):
             yield self._replayed(*self._augmented(images[rows], labels[rows]))
 

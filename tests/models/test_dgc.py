@@ -151,10 +151,16 @@ def without_replay(name: str, n_stream: int, n_past: int) -> Any:
     return loss
 
 
-@pytest.mark.parametrize("name", ["dgc_er", "dgc_derpp", "dgc_xder", "dgc_dynamic_er"])
-def test_the_pair_cancels_at_the_start_of_a_stage(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        *((name, []) for name in ("dgc_er", "dgc_derpp", "dgc_xder", "dgc_dynamic_er")),
+        *((name, ["--body_lr_scale", "0"]) for name in ("dgc_er", "dgc_derpp")),  # BatchNorm freezes after θ̃ was copied
+    ],
+)
+def test_the_pair_cancels_at_the_start_of_a_stage(name: str, flags: list[str], tmp_path: Path) -> None:
     """w·g(x̄;θ), which is the base's gradient minus its gradient with the replay loss zeroed, against w·g(x̄;θ̃)."""
-    full, part = (begun(tmp_path / side, model=name, double=True, steps=2) for side in ("full", "part"))
+    full, part = (begun(tmp_path / side, *flags, model=name, double=True, steps=2) for side in ("full", "part"))
     batch = batch_with_past(*full)
     taken: list[Any] = []
     original = full[0].dgc.correction
@@ -439,3 +445,20 @@ def test_defaults_are_the_papers() -> None:
     assert (args.dgc_current, args.dgc_decay, args.dgc_params, args.buffer_fill) == (0, None, "all", "task_end")
     assert args.dgc_view is None  # same, for sampled; not stored, so that it renames no run
     assert issubclass(DgcEr, dgc_mixin.DgcMixin)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("dgc_er", (16, 24)), ("dgc_derpp", (16, 16))])
+def test_the_tasks_gradient_is_taken_in_passes_as_large_as_the_streams(
+    name: str, sizes: tuple[int, int], tmp_path: Path
+) -> None:
+    """By BatchNorm a mean over batches depends on their size: b images alone, or joined to r where the base does so."""
+    flags = ["--batch_size", "16", "--minibatch_size", "8", "--dgc_current", "1"]
+    model, _, _ = build(tmp_path / "first", *flags, model=name)
+    dataset = model.dataset
+    dataset.get_data_loaders()
+    model.meta_begin_task(dataset)
+    second, _ = begun(tmp_path / "second", *flags, model=name, steps=2)
+    for built, size in zip((model, second), sizes, strict=True):
+        passes = [len(part) for part in built.dgc_view.task(current=True)]
+        images = sum(passes)
+        assert len(passes) == -(-images // size) and max(passes) - min(passes) <= 1
