@@ -150,8 +150,8 @@ def share(images: int, others: int) -> float:
 class Estimator:
     """Adds nothing by itself: this is DGC at α = 0.
 
-    The mixin calls, in this order: `begin_task`, after the base's; for each batch `before_observe`, and for each step of
-    the optimizer `correction` and `after_step`; `end_task`, around the base's. In a task-free run, where every batch is
+    The mixin calls, in this order: `begin_task`, after the base's; `before_observe` for each batch, `correction` and
+    `after_step` for each step of the optimizer; `end_task`, around the base's. In a task-free run, where every batch is
     a task of its own, it calls `end_batch` after each batch instead of the hooks of tasks.
     """
 

@@ -1,9 +1,9 @@
 """What Dynamic Gradient Calibration takes its gradients on: the images of buffer, stream and task, as passes.
 
 - `plain`: un-augmented, normalised, BatchNorm in eval mode, cross-entropy over all outputs; `raw`: not normalised.
-- `same`: the base's own pass once more, with its augmentation, its batch and its train mode. Only then do the two members
-  of the pair g(x̄;θ) − g(x̄;θ̃) of eq. 11 cancel at θ = θ̃. What is drawn for a stage or a task's end is augmented by the
-  base's transform and put into batches like the base's. Means over such batches depend on the batches, because
+- `same`: the base's own pass once more, with its augmentation, its batch and its train mode. Only then do the two
+  members of the pair g(x̄;θ) − g(x̄;θ̃) of eq. 11 cancel at θ = θ̃. What is drawn for a stage or a task's end is augmented
+  by the base's transform and put into batches like the base's. Means over such batches depend on the batches, because
   BatchNorm couples the images of one.
 
 The notation is that of models/utils/dgc_estimators.py; the host is the mixin (models/utils/dgc_mixin.py).
