@@ -181,6 +181,7 @@ def draw_body(found: Results, output: Path) -> None:
         axes.plot(places, means, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
     axes.set_xticks(range(len(columns)), columns)
     axes.set(xlabel="rate of the body over that of the classifier, from the second task on", ylabel="FAA (%)")
+    axes.set_title("From frozen features (ρ = 0) to free ones (ρ = 1)", fontweight="bold")
     name_lines(figure)
     figure.savefig(output)
 
