@@ -422,6 +422,7 @@ def test_gradients_in_the_parameters_strides(tmp_path: Path) -> None:
         (["--task_free", "1", "--dgc_current", "1"], ["--dgc_current 1", "task-free"]),
         (["--task_free", "1", "--dgc_decay", "5"], ["--dgc_decay", "task-free"]),
         (["--dgc_estimator", "closed", "--dgc_current", "1"], ["--dgc_current 1", "sampled"]),
+        (["--dgc_estimator", "sampled", "--dgc_alpha", "0", "--dgc_current", "1"], ["--dgc_alpha 0 is"]),
         (["--dgc_estimator", "released", "--dgc_stage", "buffer"], ["--dgc_stage buffer", "released"]),
         (["--dgc_estimator", "closed", "--dgc_view", "same"], ["--dgc_view same", "closed"]),
         (["--dgc_estimator", "released", "--dgc_view", "plain"], ["--dgc_view plain", "raw"]),
