@@ -33,6 +33,11 @@ class Cell:
     def name(self) -> str:
         return ", ".join(part for part in (self.row, self.column, f"seed {self.seed}") if part)
 
+    @property
+    def config_hash(self) -> str:
+        """The hash in the directory's name, of all that matters to the result, the seed included."""
+        return self.path.name.rpartition("-")[2]
+
 
 @dataclass(frozen=True)
 class Expansion:

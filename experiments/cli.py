@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.cells import Expansion, conditions, expand, with_wandb_labels
+from experiments.cells import Expansion, conditions, distinct_runs, expand, with_wandb_labels
 from experiments.grid import Grid, parse_seeds, read_grid, selection
+from experiments.results.records import Record
 from experiments.running.slurm.sbatch import add_flags, check_flags
 from experiments.tables import load_table, profile_names, read_table, table_names
 from utils.args import ArgumentParser, number
@@ -31,7 +32,7 @@ from utils.errors import UsageError
 from utils.status import say
 
 PLACES = ("base_path", "results_path")
-CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds")
+CHOICE = ("tables", "profile", "grid", "rows", "columns", "seeds", "known")
 
 
 def parser() -> ArgumentParser:
@@ -76,6 +77,8 @@ def _selection(command: ArgumentParser) -> None:
     add("--seeds", type=_seeds, help="number of seeds, or a list such as 0,3,5, instead of the profile's or grid's")
     add("--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
     add("--results_path", metavar="DIR", help="where run directories go, relative to --base_path")
+    known = "results.json files that `table --output` wrote, here or elsewhere: their runs are done, and shown"
+    add("--known", nargs="+", type=Path, default=[], metavar="FILE", help=known)
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -91,6 +94,22 @@ def selected(args: Namespace) -> list[Expansion]:
     flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
     chosen = selection(grids(args), args.rows, args.columns)
     return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
+
+
+def _known(args: Namespace) -> dict[str, Record]:
+    from experiments.results.stored import known_runs
+
+    return known_runs(args.known)
+
+
+def to_run(args: Namespace) -> list[Expansion]:
+    """The cells that a command is about, without those of `--known`."""
+    known, expansions = _known(args), selected(args)
+    left = [replace(e, cells=[cell for cell in e.cells if cell.config_hash not in known]) for e in expansions]
+    if known:
+        cells = [len(distinct_runs(cell for e in some for cell in e.cells)) for some in (expansions, left)]
+        say(f"{cells[0] - cells[1]} of {cells[0]} runs are known from --known")
+    return left
 
 
 def _given(args: Namespace, names: Iterable[str]) -> list[str]:
@@ -133,7 +152,7 @@ def show_plan(args: Namespace) -> int:
     from experiments.running.plan import plan, unfinished
     from experiments.running.processes import start_fork_server, threads_per_process
 
-    expansions, devices = selected(args), _devices(args.devices)
+    expansions, devices = to_run(args), _devices(args.devices)
     cells = [cell for expansion in expansions for cell in expansion.cells]
     at_a_time = (args.jobs or 1) * len(devices)
     estimates = Estimates(cells, devices[0])
@@ -153,7 +172,7 @@ def run(args: Namespace) -> int:
     check_flags(args)
     if args.engine == "slurm":
         require_slurm()
-    expansions, devices = selected(args), _devices(args.devices)
+    expansions, devices = to_run(args), _devices(args.devices)
     for line in conditions(expansions):
         say(line)
     cells = with_wandb_labels(expansions)
@@ -173,7 +192,7 @@ def run(args: Namespace) -> int:
 def show_status(args: Namespace) -> int:
     from experiments.running.status import status
 
-    print(status(selected(args)))
+    print(status(to_run(args)))
     return 0
 
 
@@ -186,7 +205,7 @@ def show_table(args: Namespace) -> int:
     if args.metrics:
         metrics = parse_metrics(args.metrics)
         expansions = [replace(e, grid=replace(e.grid, metrics=metrics)) for e in expansions]
-    results = read_results(expansions)
+    results = read_results(expansions, known=_known(args))
     print("\n\n".join(map(markdown, results)))
     if args.output:
         write_results(results, args.output)
@@ -200,7 +219,8 @@ def make_report(args: Namespace) -> int:
 
     if args.stored and any(getattr(args, name) for name in CHOICE):
         raise UsageError("--from takes all that is in the file; leave out tables and the flags that select them")
-    write_report(read_stored(args.stored) if args.stored else read_results(selected(args), curves=True), args.output)
+    results = read_stored(args.stored) if args.stored else read_results(selected(args), True, _known(args))
+    write_report(results, args.output)
     print(f"{args.output / 'index.html'}")
     return 0
 
@@ -213,7 +233,7 @@ def make_dashboard(args: Namespace) -> int:
     project = args.wandb_project or os.environ.get("WANDB_PROJECT")
     if not project:
         raise UsageError("--wandb_project is missing: the name of the project that the runs were logged to")
-    layout = dashboard(read_results(selected(args)))
+    layout = dashboard(read_results(selected(args), known=_known(args)))
     print("\n".join(publish(layout, project, args.wandb_entity or os.environ.get("WANDB_ENTITY"))))
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,19 @@ class Results:
         return paired_difference(self.by_seed(row, column, metric), self.by_seed(against, column, metric))
 
 
-def read_results(expansions: Iterable[Expansion], curves: bool = False) -> list[Results]:
-    """Each run is read once, however many cells share it; with `curves`, so is its log."""
-    known: dict[Path, Record | None] = {}
+def read_results(
+    expansions: Iterable[Expansion], curves: bool = False, known: Mapping[str, Record] | None = None
+) -> list[Results]:
+    """Each run is read once, however many cells share it; with `curves`, so is its log.
+
+    `known` has records of runs that were made elsewhere, by their hashes, for cells without a finished run here.
+    """
+    read: dict[Path, Record | None] = {}
 
     def record(cell: Cell) -> Record | None:
-        if cell.path not in known:
-            known[cell.path] = read_record(cell.path, cell.args, curves)
-        return known[cell.path]
+        if cell.path not in read:
+            read[cell.path] = read_record(cell.path, cell.args, curves) or (known or {}).get(cell.config_hash)
+        return read[cell.path]
 
     results = []
     for expansion in expansions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -50,17 +51,29 @@ RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RU
 
 
 def read_stored(path: Path) -> list[Results]:
+    """The tables of a file."""
+    content, runs = _read(path, "--from")
+    return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
+
+
+def known_runs(paths: Iterable[Path]) -> dict[str, Record]:
+    """The records of all runs in these files, by the hash in the names of their directories."""
+    runs = [run["record"] for path in paths for run in _read(path, "--known")[1]]
+    return {record["config_hash"]: record for record in runs}
+
+
+def _read(path: Path, flag: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The content of a file, and its runs."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         check_shape(content, RESULTS)
         _check_values(content)
-        runs = [_run(run, content["environments"]) for run in content["runs"]]
-        return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
+        return content, [_run(run, content["environments"]) for run in content["runs"]]
     except OSError as error:
-        raise UsageError(f"--from {path}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{flag} {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not JSON, or changed since
         raise UsageError(
-            f"--from {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
+            f"{flag} {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
             "written with --output DIR, unchanged"
         ) from None
 

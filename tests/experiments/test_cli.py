@@ -12,6 +12,8 @@ import pytest
 from experiment_helpers import DIGITS, call, expanded, finish, write_grid
 from helpers import ROOT
 
+from experiments.cells import expand
+from experiments.grid import read_grid
 from experiments.results.collection import read_results
 from experiments.running.cell_files import cell_directory, cells_root
 from experiments.running.estimates import Estimates, kind_of
@@ -89,6 +91,33 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
     assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
+
+
+def test_runs_of_another_machine_are_known_by_their_stored_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Of four runs here has one, the file of another machine has that and two more."""
+    content = {"flags": DIGITS, "rows": {"ER": {"model": "er"}, "SGD": SGD}}
+    there = expanded(tmp_path, seeds=2, **content)
+    for cell, final in zip(there.cells[:3], (60, 70, 20), strict=True):
+        finish(cell, 90, (final, final))
+    grid = ["--grid", tmp_path / "grid.yaml"]
+    call("table", *grid, "--base_path", tmp_path / "data", "--output", tmp_path / "stored")
+    printed = capsys.readouterr().out
+    known = [*grid, "--base_path", tmp_path / "here", "--known", tmp_path / "stored" / "results.json"]
+    here = expand(read_grid(tmp_path / "grid.yaml"), [f"--base_path={tmp_path / 'here'}"])
+    finish(here.cells[0], 90, (60, 60))
+    call("table", *known, "--output", tmp_path / "again")
+    assert capsys.readouterr().out == printed and "65.00 ± 5.00 (2)" in printed
+    stored = [(tmp_path / folder / "results.json").read_bytes() for folder in ("stored", "again")]
+    assert stored[0] == stored[1]
+    call("plan", "--no_probe", *known)
+    assert "1 runs in all, 0 done, 1 to go." in capsys.readouterr().out
+    call("run", *known, "--seeds", "1")
+    assert capsys.readouterr().out == "2 of 2 runs are known from --known\n0 runs, of which 0 are done\n"
+    (tmp_path / "stored" / "results.json").write_text("{")
+    assert call("table", *known) == 2
+    assert re.fullmatch(r".*--known \S+ not a results.json: .+\n", capsys.readouterr().err)
 
 
 def test_all_tables_can_be_narrowed_down(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
