@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.styles import BLUE, GREY, INK, VERMILION, pyplot
-from experiments.results.collection import MISSING, Results
+from experiments.results.collection import NOT_RUN, Results
 from experiments.results.statistics import Difference
 from experiments.results.stored import read_stored
 
 BETTER = {"FAIA": 1, "FF": -1}  # what is shown, and which direction is better
 FARTHEST = {"FAIA": 8.0, "FF": 16.0}  # points; what lies beyond is an arrow, so that others can be told apart
 MARGIN = 1.2  # of the axis, for the arrows
-NOT_RUN = "not run"
 
 
 def verdict(difference: Difference, better: int) -> str:
@@ -84,7 +83,7 @@ def _draw_panel(axes: Any, found: Results, rows: list[str], column: str, metric:
 def _draw_own_value(axes: Any, found: Results, row: str, column: str, metric: str, place: int) -> None:
     mean = found.summary(row, column, metric).mean
     gap = found.gap(row, column, metric)
-    text = NOT_RUN if gap == MISSING else gap if gap is not None else f"{mean:.1f}"
+    text = gap if gap is not None else f"{mean:.1f}"
     kind = {"color": GREY[0], "style": "italic"} if gap is not None else {"color": INK[0]}
     at = axes.get_yaxis_transform()
     axes.text(1.02, place, text, transform=at, va="center", fontsize=7, clip_on=False, **kind)

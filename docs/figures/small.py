@@ -18,7 +18,7 @@ from docs.figures import ladder, ranks
 from docs.figures.marks import fill
 from experiments.report.styles import BLUE, GREY, VERMILION, name_lines, pyplot, styles
 from experiments.report.tables import number_rows, pair_rows, table
-from experiments.results.collection import MISSING, Results
+from experiments.results.collection import NOT_RUN, Results
 from experiments.results.statistics import Difference
 from experiments.results.stored import read_stored
 
@@ -86,7 +86,7 @@ def ladder_rows(found: Results, column: str) -> list[list[str]]:
     for row, spec in found.grid.rows.items():
         own = {metric: found.summary(row, column, metric) for metric in (*shown, "seconds", "MB")}
         if own["FAIA"].mean is None:
-            lines.append([row, spec.against or "", ladder.NOT_RUN, *[""] * (len(lines[0]) - 3)])
+            lines.append([row, spec.against or "", NOT_RUN, *[""] * (len(lines[0]) - 3)])
             continue
         cells = [row, spec.against or ""]
         for metric in shown:
@@ -108,14 +108,10 @@ def _numbers(found: Results, title: str, *before: str, metrics: Sequence[str] = 
     """The numbers of a table beside the paper's, and the differences of its pairs."""
     parts = [f"## {title}", *before]
     for metric in metrics or found.grid.metrics:
-        parts.append(table(_not_run(number_rows(found, metric))))
+        parts.append(table(number_rows(found, metric)))
         if pairs := pair_rows(found, metric):
             parts.append(table(pairs))
     return "\n\n".join(parts)
-
-
-def _not_run(rows: list[list[str]]) -> list[list[str]]:
-    return [[ladder.NOT_RUN if cell == MISSING else cell for cell in row] for row in rows]
 
 
 def _order(found: Results) -> str:

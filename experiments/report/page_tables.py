@@ -24,11 +24,11 @@ from experiments.report.tables import (
     pairs,
     with_arrow,
 )
-from experiments.results.collection import ABSENT, MISSING, NOT_AVAILABLE, UNDEFINED, Results
+from experiments.results.collection import ABSENT, NOT_AVAILABLE, NOT_RUN, UNDEFINED, Results
 from experiments.results.statistics import Difference, Summary
 
 # From what may still come to what never will.
-GAP_CLASSES = {MISSING: "missing", NOT_AVAILABLE: "missing", UNDEFINED: "undefined", ABSENT: "absent"}
+GAP_CLASSES = {NOT_RUN: "missing", NOT_AVAILABLE: "missing", UNDEFINED: "undefined", ABSENT: "absent"}
 GAP_WORDS = {ABSENT: "not in the grid"}
 ONLY_PAIRS, ONLY_ALL = "only-pairs", "only-all"  # classes: shown in one of the page's two views
 BAR = 120  # units that the interval of a difference is drawn in
@@ -99,7 +99,7 @@ def _cell(results: Results, row: str, column: Column, metric: str, paper: PaperV
     if gap is None:
         mean, error, n = number_parts(summary)
         lacking = len(results.grid.seeds) - summary.n
-        note = f' <span class="gap missing">{lacking} missing</span>' if lacking else ""
+        note = f' <span class="gap missing">{lacking} not run</span>' if lacking else ""
         ours = f'<b>{mean}</b> <span class="se">{error} {n}</span>{note}'
     else:
         ours = _gap_text(gap)
@@ -149,7 +149,7 @@ def reach_of(differences: Iterable[Difference | None]) -> float:
 def _gap(results: Results, pair: tuple[str, str], column: str, metric: str) -> str:
     """Why a difference has no number: what one of both rows lacks for good, or else runs."""
     gaps = [gap for row in pair if (gap := results.gap(row, column, metric)) is not None]
-    return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=MISSING))
+    return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=NOT_RUN))
 
 
 def difference_cell(difference: Difference | None, metric: str, reach: float, brief: bool = False) -> str:

@@ -18,7 +18,7 @@ from utils.loggers import plain
 from utils.resume.files import atomic_write_text
 
 UNDEFINED = "–"  # the runs are finished and do not have it
-MISSING = "missing"  # no run is finished
+NOT_RUN = "not run"  # or not to its end, or damaged
 NOT_AVAILABLE = "not available"
 ABSENT = ""  # the grid has no such cell
 COLUMN_FLAGS = ("dataset", "buffer_size")
@@ -52,7 +52,7 @@ class Results:
         if merged_flags(self.grid, row, column) is None:
             return ABSENT
         if not any((row, column, seed) in self.records for seed in self.grid.seeds):
-            return MISSING
+            return NOT_RUN
         return None if self.by_seed(row, column, metric) else UNDEFINED
 
     def summary(self, row: str, column: str, metric: str) -> Summary:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,23 +53,24 @@ RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RU
 
 def read_stored(path: Path) -> list[Results]:
     """The tables of a file."""
-    content, runs = _read(path, "--from")
-    return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
+    with _one_line_errors(path, "--from"):
+        content, runs = _read(path)
+        return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
 
 
 def known_runs(paths: Iterable[Path]) -> dict[str, Record]:
     """The records of all runs in these files, by the hash in the names of their directories."""
-    runs = [run["record"] for path in paths for run in _read(path, "--known")[1]]
-    return {record["config_hash"]: record for record in runs}
+    known: dict[str, Record] = {}
+    for path in paths:
+        with _one_line_errors(path, "--known"):
+            known |= {run["record"]["config_hash"]: run["record"] for run in _read(path)[1]}
+    return known
 
 
-def _read(path: Path, flag: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The content of a file, and its runs."""
+@contextmanager
+def _one_line_errors(path: Path, flag: str) -> Iterator[None]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        check_shape(content, RESULTS)
-        _check_values(content)
-        return content, [_run(run, content["environments"]) for run in content["runs"]]
+        yield
     except OSError as error:
         raise UsageError(f"{flag} {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not JSON, or changed since
@@ -76,6 +78,14 @@ def _read(path: Path, flag: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             f"{flag} {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
             "written with --output DIR, unchanged"
         ) from None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The content of a file, and its runs."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    check_shape(content, RESULTS)
+    _check_values(content)
+    return content, [_run(run, content["environments"]) for run in content["runs"]]
 
 
 def _check_values(content: dict[str, Any]) -> None:

@@ -96,14 +96,14 @@ def test_every_form_has_the_numbers_of_the_records(half_done: Expansion) -> None
     """FAA of ER: 50 and 55; of DGC-ER: 51 and 58, so the differences are 1 and 3; t_{0.975,1} = 12.706."""
     results = results_of(half_done, paper=PAPER)
     shown = Page(page([results])).tables
-    assert shown[0][2] == ["ER", "52.50 ± 2.50 (2)paper 61.08 ± 1.23", "missing"]
-    assert shown[0][3] == ["DGC-ER", "54.50 ± 3.50 (2)", "missing"]
-    assert shown[1][2] == ["DGC-ER − ER", "+2.00 [−10.71, +14.71], p 0.3 (2)", "missing"]
+    assert shown[0][2] == ["ER", "52.50 ± 2.50 (2)paper 61.08 ± 1.23", "not run"]
+    assert shown[0][3] == ["DGC-ER", "54.50 ± 3.50 (2)", "not run"]
+    assert shown[1][2] == ["DGC-ER − ER", "+2.00 [−10.71, +14.71], p 0.3 (2)", "not run"]
     assert shown[2][2][:2] == ["ER", "71.25 ± 1.25 (2)"]  # FAIA: (90 + 50)/2 and (90 + 55)/2
     text = cells_of(markdown(results))
-    assert text[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "missing"]
+    assert text[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "not run"]
     lines = tex_cells(latex(results))
-    assert ["ER", r"52.50 $\pm$ 2.50 (2)", r"61.08 $\pm$ 1.23", "missing"] in lines
+    assert ["ER", r"52.50 $\pm$ 2.50 (2)", r"61.08 $\pm$ 1.23", "not run"] in lines
     assert [r"DGC-ER $-$ (ER)", r"+2.00 {[}-10.71, +14.71{]}, p 0.3 (2)", "--"] in lines
 
 
@@ -165,13 +165,13 @@ def test_what_has_no_number_is_told_apart(half_done: Expansion) -> None:
     expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
     numbers = Page(page([results_of(expansion)])).tables[0]
     assert [row[1:] for row in numbers[4:]] == [
-        ["45.00 ± – (1) 1 missing", "45.00 ± – (1) 1 missing"],  # a run that both columns share
+        ["45.00 ± – (1) 1 not run", "45.00 ± – (1) 1 not run"],  # a run that both columns share
         ["not available", "not in the grid"],
     ]
     text = latex(results_of(expansion))
     assert r"Small & not available &  \\" in text
     undefined = results_of(half_done, metrics=["FWT"])
-    assert Page(page([undefined])).tables[0][2][1:] == ["–", "missing"]
+    assert Page(page([undefined])).tables[0][2][1:] == ["–", "not run"]
 
 
 @pytest.mark.parametrize("row", ["ER", "DGC-ER"])
@@ -181,7 +181,7 @@ def test_a_pair_says_why_it_has_no_difference(half_done: Expansion, row: str) ->
     def shown(expansion: Expansion) -> list[str]:
         return Page(page([results_of(expansion, metrics=["FAA"])])).tables[1][2][1:]
 
-    assert shown(half_done)[1] == "missing"
+    assert shown(half_done)[1] == "not run"
     assert shown(replace(half_done, unavailable={(row, "digits, 60"): "no such model"}))[1] == "not available"
     rows = dict(half_done.grid.rows)
     rows[row] = replace(rows[row], columns={"digits, 60": None})

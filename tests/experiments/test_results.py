@@ -60,12 +60,12 @@ def test_the_table_by_hand(half_done: Expansion) -> None:
     rows = [[cell.strip() for cell in line] for line in lines]
     assert rows[:4] == [
         ["", "50", "60"],
-        ["ER", "52.50 ± 2.50 (2)", "missing"],
-        ["DGC-ER", "54.50 ± 3.50 (2)", "missing"],
+        ["ER", "52.50 ± 2.50 (2)", "not run"],
+        ["DGC-ER", "54.50 ± 3.50 (2)", "not run"],
         ["SGD", "45.00 ± – (1)", "45.00 ± – (1)"],
     ]
     assert rows[5] == ["DGC-ER − (ER)", "+2.00 [-10.71, +14.71], p 0.3 (2)", "–"]
-    assert rows[7] == ["ER", "30.00 ± 10.00 (2)", "missing"]  # seconds of the second task
+    assert rows[7] == ["ER", "30.00 ± 10.00 (2)", "not run"]  # seconds of the second task
 
 
 def test_the_papers_numbers_stand_beside_ours_and_what_is_missing_is_said(half_done: Expansion) -> None:
@@ -75,7 +75,7 @@ def test_the_papers_numbers_stand_beside_ours_and_what_is_missing_is_said(half_d
     text = markdown(results_of(expansion))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert rows[0] == ["", "50", "paper", "60"]
-    assert rows[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "missing"]
+    assert rows[1] == ["ER", "52.50 ± 2.50 (2)", "61.08 ± 1.23", "not run"]
     assert rows[3] == ["SGD", "45.00 ± – (1)", "", "not available"]
     assert "Profile tiny. Mean ± standard error" in text
     assert text.endswith("- Mind the gap.\n- Not available: SGD (unknown model 'sgd').")
