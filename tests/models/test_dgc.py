@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,30 @@ def test_the_rebuilt_batch_is_one_that_the_base_passed(name: str, level: str, tm
     model.meta_observe(*batch_with_past(model, dataset))
     assert len(rebuilt) == 1
     assert any(torch.equal(rebuilt[0], p) and rebuilt[0].stride() == p.stride() for p in passed if len(p))
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "more"),
+    [
+        ("dgc_er", [], 16 + 8),  # BatchNorm couples the batch in which the base has x̄
+        ("dgc_er", ["--dgc_view", "plain"], 8),
+        ("dgc_er", ["--dgc_estimator", "released"], 2 * 8),
+        ("dgc_er", ["--dgc_estimator", "closed"], 0),
+        ("dgc_derpp", [], 8),
+        ("dgc_xder", [], 8),
+    ],
+)
+def test_what_a_step_costs_in_images(name: str, flags: list[str], more: int, tmp_path: Path) -> None:
+    """Beyond the base's own passes of 16 images of the stream and 8 of the buffer; the clock is for benchmarks."""
+    passed: dict[str, int] = {}
+    for alpha in ("0", "0.3"):  # at 0 DGC does nothing
+        model, dataset = begun(tmp_path / alpha, *flags, "--dgc_alpha", alpha, model=name, steps=2)
+        seen: list[tuple[type, int]] = []  # also by the copy of the network that is θ̃
+        hook = partial(lambda notes, module, given: notes.append((type(module), len(given[0]))), seen)
+        with torch.nn.modules.module.register_module_forward_pre_hook(hook):
+            model.meta_observe(*batch_with_past(model, dataset))
+        passed[alpha] = sum(images for kind, images in seen if kind is type(model.net))
+    assert passed["0"] > 0 and passed["0.3"] - passed["0"] == more
 
 
 @pytest.mark.slow
