@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from experiments.report.calibration_picture import JOINT, TITLES, Matrices, closed_share, draw
+from experiments.report.calibration_picture import JOINT, TITLES, Matrices, draw, percent_closed
 from main import initialize
 from utils.cli.parse import parse_args
 from utils.cli.registry import ROOT
@@ -63,8 +63,8 @@ def conclusion(matrices: dict[str, Matrices], summaries: dict[str, dict[str, Any
     more = summaries["dgc_er"]["stored_bytes"] - summaries["er"]["stored_bytes"]
     return (
         f"Both replay the same {BUFFER} vectors. Calibration lifts the final accuracy from {replay:.1f} to "
-        f"{calibrated:.1f} %:\nit closes {closed_share(replay, calibrated, joint):.0%} of the gap to joint training "
-        f"({joint:.1f} %), for {more:,} bytes more."
+        f"{calibrated:.1f} %:\nit closes {percent_closed(replay, calibrated, joint):.0f} % of the gap to joint "
+        f"training ({joint:.1f} %), for {more:,} bytes more."
     )
 
 

@@ -287,13 +287,14 @@ def script(name: str) -> ModuleType:
 
 def test_tables_of_embeddings_come_from_the_committed_results() -> None:
     figures = script("embeddings")
-    for page in ("README.md", "docs/results/embeddings/README.md"):
-        shown = (ROOT / page).read_text().partition(figures.START)[2].partition(figures.END)[0]
-        assert shown.strip() == figures.summary_table("main"), page
-    marks = {figures.ALL_IMAGES_START: (figures.ALL_IMAGES_END, figures.summary_table("all_images"))}
-    marks[figures.METHODS_START] = (figures.METHODS_END, figures.methods_table())
-    for start, (end, table) in marks.items():
-        assert (ROOT / page).read_text().partition(start)[2].partition(end)[0].strip() == table
+
+    def shown(page: str, name: str) -> str:
+        start, end = figures.marks(name)
+        return (ROOT / page).read_text().partition(start)[2].partition(end)[0].strip()
+
+    assert shown("README.md", "results") == figures.summary_table("main")
+    for name, text in figures.blocks().items():
+        assert shown("docs/results/embeddings/README.md", name) == text, name
 
 
 def test_benchmark_figures_come_from_the_committed_results() -> None:

@@ -14,21 +14,23 @@ from typing import Any
 import numpy as np
 
 from docs.figures.marks import fill
-from experiments.report.calibration_picture import JOINT, closed_share, draw
+from experiments.report.calibration_picture import JOINT, draw, percent_closed
 from experiments.report.styles import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, name_lines, pyplot
 from experiments.results.collection import Results
 from experiments.results.stored import read_stored
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results" / "embeddings"
-START, END = "<!-- results: python -m docs.figures.embeddings -->", "<!-- end of results -->"
-ALL_IMAGES_START, ALL_IMAGES_END = (
-    "<!-- all images: python -m docs.figures.embeddings -->",
-    "<!-- end of all images -->",
-)
-METHODS_START, METHODS_END = "<!-- methods: python -m docs.figures.embeddings -->", "<!-- end of methods -->"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
+ESTIMATORS = {
+    "ER, as in Mammoth": "ER, as in Mammoth",
+    "ER": "ER",
+    "DGC-ER": "DGC-ER, `closed`",
+    "DGC-ER, sampled": "`sampled`, one batch a stage, as printed",
+    "DGC-ER, sampled, stages by the whole buffer": "`sampled`, stages by the whole buffer",
+    "DGC-ER, released": "`released`, its α = 0.001",
+}
 CONDITIONS = "50 classes of CIFAR-100, 10 tasks, linear classifier on frozen features, 100 vectors, {} seeds"
 
 
@@ -150,6 +152,18 @@ def summary_table(grid: str) -> str:
     return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
+def estimators_table(grid: str) -> str:
+    """FAA of every form of calibration for every buffer, with the number of seeds."""
+    found = results(grid)
+    columns = list(found.grid.columns)
+    lines = ["| FAA in % (seeds) | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+    for row, name in ESTIMATORS.items():
+        if row in found.grid.rows:
+            own = [found.summary(row, column, "FAA") for column in columns]
+            lines.append(f"| {name} | " + " | ".join(f"{s.mean:.2f} ± {s.se:.2f} ({s.n})" for s in own) + " |")
+    return "\n".join(lines)
+
+
 def methods_table() -> str:
     """Every method that runs on vectors, with a small and a large buffer."""
     found = results("methods")
@@ -177,18 +191,33 @@ def _shares(found: Results, columns: list[str]) -> str:
     parts = []
     for column in columns:
         replay, calibrated, joint = (mean_and_error(found, row, column)[0] for row in ("ER", "DGC-ER", "Joint"))
-        parts.append(f"{closed_share(replay, calibrated, joint):.0%}")
-    return f"Calibration closes {', '.join(parts)} of the gap between replay and joint training."
+        parts.append(f"{percent_closed(replay, calibrated, joint):.0f}")
+    shares = f"{', '.join(parts[:-1])} and {parts[-1]} %"
+    return f"Calibration closes {shares} of the gap between replay and joint training."
+
+
+def blocks() -> dict[str, str]:
+    """What stands between marks in docs/results/embeddings, by the marks' name."""
+    return {
+        "results": summary_table("main"),
+        "all images": summary_table("all_images"),
+        "estimators": estimators_table("main"),
+        "estimators, all images": estimators_table("all_images"),
+        "methods": methods_table(),
+    }
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: python -m docs.figures.embeddings -->", f"<!-- end of {name} -->"
 
 
 def main() -> None:
     calibration()
     against_bytes()
     over_alpha()
-    for page in (ROOT / "README.md", FOLDER / "README.md"):
-        fill(page, START, END, summary_table("main"))
-    fill(FOLDER / "README.md", ALL_IMAGES_START, ALL_IMAGES_END, summary_table("all_images"))
-    fill(FOLDER / "README.md", METHODS_START, METHODS_END, methods_table())
+    fill(ROOT / "README.md", *marks("results"), summary_table("main"))
+    for name, text in blocks().items():
+        fill(FOLDER / "README.md", *marks(name), text)
 
 
 if __name__ == "__main__":

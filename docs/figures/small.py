@@ -25,7 +25,11 @@ from experiments.results.stored import read_stored
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
 START, END = "<!-- results: python -m docs.figures.small -->", "<!-- end of results -->"
 NOTHING = "Nothing has been run yet."
-LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
+LADDERS = {
+    "ladder": "Where the gain comes from: ER",
+    "ladder_methods": "DER++, X-DER and Dynamic ER",
+    "dynamic_er": "Dynamic ER, whose earlier extractors are frozen",
+}
 MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
 OTHERS = {
     "alpha": "α",

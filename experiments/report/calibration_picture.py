@@ -20,9 +20,9 @@ LABELS = {"sgd": "fine-tuning", "er": "replay", "dgc_er": "calibrated replay", J
 TITLES = {name: f"{label} ({name})" for name, label in LABELS.items()}
 
 
-def closed_share(replay: float, calibrated: float, joint: float) -> float:
+def percent_closed(replay: float, calibrated: float, joint: float) -> float:
     """The part of the gap between replay and joint training that calibration closes."""
-    return (calibrated - replay) / (joint - replay)
+    return 100 * (calibrated - replay) / (joint - replay)
 
 
 def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], picture: Path, conditions: str) -> None:
@@ -67,10 +67,10 @@ def _mark_gap(axes: Any, x: float, ends: dict[str, float]) -> None:
     axes.plot([x, x], [ends["er"], ends[JOINT]], color="#bbbbbb", linewidth=1.2, clip_on=False)
     style = {"arrowstyle": "-|>", "color": COLOURS["dgc_er"], "linewidth": 3, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (x, ends["dgc_er"]), (x, ends["er"]), arrowprops=style, annotation_clip=False)
-    share = closed_share(ends["er"], ends["dgc_er"], ends[JOINT])
+    percent = percent_closed(ends["er"], ends["dgc_er"], ends[JOINT])
     middle = (ends["er"] + ends["dgc_er"]) / 2
     axes.annotate(
-        f"{share:.0%} of the\ngap closed", (x, middle), (9, 0), textcoords="offset points", va="center", fontsize=9,
+        f"{percent:.0f} % of the\ngap closed", (x, middle), (9, 0), textcoords="offset points", va="center", fontsize=9,
         fontweight="bold", color=COLOURS["dgc_er"],
     )  # fmt: skip
 
