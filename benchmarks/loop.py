@@ -52,7 +52,8 @@ def bare_epochs(model: Any, loader: Any) -> int:
 def finite_step(model: Any, loss: torch.Tensor) -> None:
     """Backward pass and step, with the guard against non-finite numbers written bare."""
     loss.backward()
-    norm = norm_on_host([p.grad for p in model.net.parameters() if p.grad is not None])
+    stepped = [p for group in model.opt.param_groups for p in group["params"]]  # faster to list than the network's
+    norm = norm_on_host([p.grad for p in stepped if p.grad is not None])
     if not (math.isfinite(loss.item()) and math.isfinite(norm)):
         raise RuntimeError("not finite")
     model.opt.step()
