@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -93,6 +94,7 @@ def measure() -> dict[str, Any]:
         "ratio_of_best": min(times["loop"]) / min(times["bare"]),
         "ratio_quartiles": statistics.quantiles(ratios, n=4),
         "rounds": ROUNDS,
+        "load": os.getloadavg()[0],
         "steps_per_round": EPOCHS * len(dataset.train_loader),
         "checkpoint_seconds": checkpoint,
         "checkpoint_bytes": size,
