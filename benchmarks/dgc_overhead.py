@@ -73,12 +73,13 @@ class DgcSide(Side):
         return self.step(batch)
 
     def time_hooks(self) -> None:
-        """The optimizer calls them by name, so that they can be replaced."""
+        """By an optimizer like the present one, made when they are replaced."""
         for name in ("_dgc_before_step", "_dgc_after_step"):
             setattr(self.model, name, self._timed_hook(getattr(self.model, name)))
+        self.model.opt = self.model.get_optimizer()
 
     def _timed_hook(self, hook: Callable) -> Callable:
-        def run(optimizer: Any) -> None:
+        def run(optimizer: Any, *_: Any) -> None:
             self.hooks[-1] += timed(hook, optimizer)
 
         return run
@@ -92,7 +93,7 @@ class DgcSide(Side):
             model.buffer.get_data(BATCH, transform=model.transform, device=model.device)
 
         def watched() -> None:
-            with model._dgc_recording():
+            with model._dgc_recorder():
                 draw()
 
         for _ in range(WATCH_ROUNDS):

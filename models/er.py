@@ -16,11 +16,11 @@ class Er(ReplayModel):
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
     ) -> torch.Tensor:
-        (images, targets), n_stream = self.join_replay(inputs, labels), len(labels)
+        images, targets = self.join_replay(inputs, labels)
         self.opt.zero_grad()
         outputs = self.net(images)
-        if self.past_images and len(targets) > n_stream:
-            v, w = self.task_weights()
+        if self.past_images and targets is not labels:  # some were joined
+            (v, w), n_stream = self.task_weights(), len(labels)
             stream_loss = self.loss(outputs[:n_stream], targets[:n_stream])
             loss = v * stream_loss + w * self.loss(outputs[n_stream:], targets[n_stream:])
         else:

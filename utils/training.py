@@ -46,6 +46,8 @@ class Trainer:
         self.model, self.dataset, self.args = session.model, session.dataset, session.args
         self.position, self.guard = session.position, session.guard
         self.evaluator, self._pace = Evaluator(session), Pace(session)
+        self._measures = bool(self.args.dgc_diagnostics or self.args.loss_diagnostics)
+        self._autocast = autocast(self.model.device, self.args.code_optimization)  # entered anew by every step
 
     def run(self) -> dict[str, Any]:
         """All tasks from the beginning, or from the last checkpoint; returns the summary."""
@@ -159,7 +161,8 @@ class Trainer:
             batch = next(batches, None)
             if batch is None:
                 break
-            self._diagnose()
+            if self._measures:
+                self._diagnose()
             self._step(batch)
             yield
         self._end_epoch(total)
@@ -177,13 +180,12 @@ class Trainer:
             session.wandb.log_values(name, values, position.step)
 
     def _step(self, batch: tuple[Any, ...]) -> None:
-        # Fields that a method has attached to the training set are passed by their names.
-        names = getattr(self.session.loader.dataset, "extra_return_fields", ())
-        extra = dict(zip(names, batch[3:], strict=False))
-        if not self.args.task_free:  # epochs count hidden tasks
-            extra.setdefault("epoch", self.position.epoch)
+        extra = {} if self.args.task_free else {"epoch": self.position.epoch}  # epochs count hidden tasks
+        if len(batch) > 3:  # fields that a method has attached to the training set are passed by their names
+            names = getattr(self.session.loader.dataset, "extra_return_fields", ())
+            extra |= zip(names, batch[3:], strict=False)
         self.guard.terms = {}
-        with autocast(self.model.device, self.args.code_optimization):
+        with self._autocast:
             result = self.model.meta_observe(*batch[:3], **extra)
         values = self._step_values(result)
         values["lr"] = self.model.opt.param_groups[0]["lr"]
@@ -197,9 +199,10 @@ class Trainer:
         """The numbers that `observe` has returned, and the loss terms that the guard has seen."""
         if result is None:
             raise UserError(f"observe of {self.args.model} has returned nothing; it must return the loss of its step")
-        values = dict(result) if isinstance(result, dict) else {"loss": result}
-        values = {name: value for name, value in values.items() if _is_number(value)}
-        values |= {name: term for name, term in self.guard.terms.items() if name not in values}
+        given = result if isinstance(result, dict) else {"loss": result}
+        values = {name: value for name, value in given.items() if _is_number(value)}
+        for name, term in self.guard.terms.items():
+            values.setdefault(name, term)
         if not self.guard.on_device:  # on the host a number costs nothing
             values["loss"] = float(values["loss"])
             self.guard.check(values["loss"])

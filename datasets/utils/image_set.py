@@ -30,7 +30,7 @@ class ImageSet:
         self._origin = origin
 
     def __len__(self) -> int:
-        return len(self._targets)
+        return self._targets.shape[0]  # a tensor's `len` takes three times as long
 
     # -- images and labels, as tensors that are good for numpy, too -------------------------------------------------
 

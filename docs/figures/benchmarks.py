@@ -56,8 +56,7 @@ def loop(figures: dict[str, Any]) -> tuple[Rows, str]:
         ("loop : bare", f"{figures['ratio']:.3f} (quartiles {low:.3f}–{high:.3f})", ""),
         ("checkpoint", f"{1e3 * figures['checkpoint_seconds']:.0f} ms, {figures['checkpoint_bytes']:,} bytes", ""),
     ]
-    machine = figures["environment"]
-    return rows, f"1 torch thread, {figures['rounds']} rounds; {machine['cpu']}; torch {machine['torch']}"
+    return rows, f"1 torch thread, CPU time, {figures['rounds']} rounds; {_machine(figures)}"
 
 
 def loop_vectors(figures: dict[str, Any]) -> tuple[Rows, str]:

@@ -23,18 +23,13 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 
 
 @lru_cache
-def accepted_keywords(observe: Callable) -> frozenset[str] | None:
-    """Names that an `observe` accepts; None if it takes `**kwargs`."""
-    names = inspect.signature(observe).parameters
-    return None if "kwargs" in names else frozenset(names)
-
-
-@lru_cache
-def required_keywords(observe: Callable) -> frozenset[str]:
-    """Names beside the three of every batch that an `observe` has no default for."""
-    _, *own = inspect.signature(observe).parameters.values()
+def keywords(observe: Callable) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Names that an `observe` accepts (None: all), and those beside the three of every batch that have no default."""
+    parameters = inspect.signature(observe).parameters
+    _, *own = parameters.values()
     named = [p for p in own[3:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return frozenset(p.name for p in named if p.default is p.empty)
+    required = frozenset(p.name for p in named if p.default is p.empty)
+    return None if "kwargs" in parameters else frozenset(parameters), required
 
 
 class ContinualModel(nn.Module):
@@ -193,11 +188,12 @@ class ContinualModel(nn.Module):
 
         Those are for methods that say "cssl"; a batch without any label is passed over.
         """
-        if missing := required_keywords(type(self).observe) - extra.keys():
+        accepted, required = keywords(type(self).observe)
+        if not required <= extra.keys():
+            missing = required - extra.keys()
             given = "; give --noise_rate, which makes them" if "true_labels" in missing else ""
             raise UserError(f"{self.NAME} needs {', '.join(sorted(missing))} with every batch, which has none{given}")
-        accepted = accepted_keywords(type(self).observe)
-        if accepted is not None:
+        if accepted is not None and not extra.keys() <= accepted:
             extra = {name: value for name, value in extra.items() if name in accepted}
         if getattr(self.dataset, "may_lack_labels", False) and "cssl" not in self.COMPATIBILITY:
             labelled = batch[1] >= 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -19,7 +18,7 @@ except ImportError:  # in Mammoth
     UsageError = ValueError  # type: ignore[misc, assignment]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draw:
     """A replay batch that the base got: images as they came, and how to read them un-augmented."""
 
@@ -28,7 +27,7 @@ class Draw:
     stored: Callable[[], tuple[Tensor, Tensor]]
 
     def __len__(self) -> int:
-        return len(self.images)
+        return self.images.shape[0]
 
 
 def images_and_labels(fields: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
@@ -40,35 +39,37 @@ def images_and_labels(fields: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
     return next(field for field in tensors if field.dim() > 1), None
 
 
-@contextmanager
-def recorded(
-    buffer: Any, drawn: Callable[[Tensor | None, Any], None], hold_back: Callable[[list[str]], bool] | None
-) -> Iterator[None]:
-    """Tell `drawn` the rows, if they are known, and the fields of each `get_data`.
+class Recorder:
+    """While it is entered, tells `drawn` the rows, if they are known, and the fields of each `get_data` of a buffer.
 
     `hold_back` is asked before each `add_data`, with the names of the fields; if it says yes, nothing is stored.
     """
-    get_data, add_data = buffer.get_data, buffer.add_data
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        index, fields = _with_index(get_data, args, kwargs)
-        drawn(index, fields)
+    def __init__(
+        self, buffer: Any, drawn: Callable[[Tensor | None, Any], None], hold_back: Callable[[list[str]], bool] | None
+    ):
+        self.buffer, self.drawn, self.hold_back = buffer, drawn, hold_back
+        self.get_data, self.add_data = buffer.get_data, buffer.add_data
+
+    def __enter__(self) -> None:
+        self.buffer.get_data = self._get_data
+        if self.hold_back is not None:
+            self.buffer.add_data = self._add_data
+
+    def __exit__(self, *_: object) -> None:
+        for name in ("get_data", "add_data"):
+            vars(self.buffer).pop(name, None)  # the class's own methods show again
+
+    def _get_data(self, *args: Any, **kwargs: Any) -> Any:
+        index, fields = _with_index(self.get_data, args, kwargs)
+        self.drawn(index, fields)
         return fields
 
-    def held_back(*args: Any, **kwargs: Any) -> Any:
-        fields = inspect.signature(add_data).bind(*args, **kwargs).arguments
-        if hold_back(sorted(name for name, value in fields.items() if value is not None)):  # type: ignore[misc]
+    def _add_data(self, *args: Any, **kwargs: Any) -> Any:
+        fields = inspect.signature(self.add_data).bind(*args, **kwargs).arguments
+        if self.hold_back(sorted(name for name, value in fields.items() if value is not None)):  # type: ignore[misc]
             return None
-        return add_data(*args, **kwargs)
-
-    buffer.get_data = watched
-    if hold_back is not None:
-        buffer.add_data = held_back
-    try:
-        yield
-    finally:
-        for name in ("get_data", "add_data"):
-            vars(buffer).pop(name, None)  # the class's own methods show again
+        return self.add_data(*args, **kwargs)
 
 
 @lru_cache

@@ -24,7 +24,7 @@ import inspect
 import operator
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.utils.dgc_draws import Draw, UsageError, images_and_labels, recorded
+from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
 from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, is_task_free, padded, share
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
 from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
@@ -176,7 +176,7 @@ class DgcMixin:
     def dgc_replay_weight(self) -> Any:
         """w at this step: a number, or a scalar tensor if it lies on the device; None without any x̄."""
         draw = self.dgc_draw()
-        return None if draw is None else self.dgc_weights(len(self.dgc_stream[2]), len(draw))[1]  # type: ignore[index]
+        return None if draw is None else self.dgc_weights(self.dgc_stream[2].shape[0], len(draw))[1]  # type: ignore[index]
 
     def dgc_stream_weight(self) -> float:
         """v at this step."""
@@ -215,8 +215,8 @@ class DgcMixin:
         """Optimizers are rebuilt at every task, and some methods make their own: once for each."""
         if optimizer is not None and not hasattr(optimizer, "calibrated"):
             optimizer.calibrated = ([], [])  # its parameters, and those of the network among them with their names
-            optimizer.register_step_pre_hook(lambda opt, *_: self._dgc_before_step(opt))
-            optimizer.register_step_post_hook(lambda opt, *_: self._dgc_after_step(opt))
+            optimizer.register_step_pre_hook(self._dgc_before_step)
+            optimizer.register_step_post_hook(self._dgc_after_step)
 
     def begin_task(self, dataset: Any) -> None:
         """The estimator only comes after the base, which may just have made the network grow."""
@@ -242,7 +242,7 @@ class DgcMixin:
         base = super().observe  # type: ignore[misc]
         accepted = accepted_keywords(base.__func__)
         kwargs = {"epoch": epoch, **kwargs}
-        if accepted is not None:
+        if accepted is not None and not kwargs.keys() <= accepted:
             kwargs = {name: value for name, value in kwargs.items() if name in accepted}
         self._dgc_attach(self.opt)
         self.dgc.before_observe()
@@ -250,8 +250,9 @@ class DgcMixin:
         attributes["dgc_stream"] = (inputs, not_aug_inputs, labels)
         # Asked before the base stores this batch.
         to_replay = not self._dgc_used and self.dgc_past and not self.buffer.is_empty()
+        watching = self._dgc_watch()
         try:
-            with self._dgc_recording(), self._dgc_watching():
+            with self._dgc_recorder():
                 result = base(inputs, labels, not_aug_inputs, **kwargs)
             if to_replay and not self._dgc_used:
                 self._dgc_idle += 1
@@ -259,6 +260,8 @@ class DgcMixin:
                 self._dgc_end_batch()
         finally:
             attributes["dgc_stream"] = None
+            if watching is not None:
+                watching.remove()
             for noted in (self._dgc_draws, self._dgc_last_draws, self._dgc_passed):
                 noted.clear()
         _wandb_loss = result["loss"] if isinstance(result, dict) else result  # Mammoth logs locals of that kind of name
@@ -272,10 +275,10 @@ class DgcMixin:
         self._dgc_draws[:] = self._dgc_last_draws
         self.dgc.end_batch()
 
-    def _dgc_recording(self) -> AbstractContextManager[None]:
-        """Note what the base draws; if it has no `--buffer_fill`, also hold back what it wants to store."""
+    def _dgc_recorder(self) -> Recorder:
+        """Notes what the base draws; if it has no `--buffer_fill`, also holds back what it wants to store."""
         hold_back = None if hasattr(self.args, "buffer_fill") else self._dgc_hold_back
-        return recorded(self.buffer, self._dgc_remember, hold_back)
+        return Recorder(self.buffer, self._dgc_remember, hold_back)
 
     def _dgc_hold_back(self, names: list[str]) -> bool:
         """Whether the fields of these names wait for the end of the task, which a task-free run does not have."""
@@ -293,21 +296,15 @@ class DgcMixin:
 
         self._dgc_draws.append(Draw(*images_and_labels(fields), stored))
 
-    @contextmanager
-    def _dgc_watching(self) -> Iterator[None]:
-        """Until it is known how an unknown base passes x̄ through its network, see what goes there."""
+    def _dgc_watch(self) -> Any:
+        """Until it is known how an unknown base passes x̄ through its network, see what goes there: a hook, or None."""
         if self._dgc_joined is not None or not self.dgc_past or not self.dgc_view.REPEATS_BASE:
-            yield
-            return
-        hook = self.net.register_forward_pre_hook(lambda _, given: self._dgc_passed.append(given[0]))
-        try:
-            yield
-        finally:
-            hook.remove()
+            return None
+        return self.net.register_forward_pre_hook(lambda _, given: self._dgc_passed.append(given[0]))
 
     # -- each step -----------------------------------------------------------------------------------------------------
 
-    def _dgc_before_step(self, optimizer: Any) -> None:
+    def _dgc_before_step(self, optimizer: Any, *_: Any) -> None:
         """Add the correction to the gradients that the base has computed."""
         if optimizer is not self.opt or self.dgc_stream is None:
             return
@@ -342,7 +339,7 @@ class DgcMixin:
             optimizer.calibrated = stepped, named
         return named
 
-    def _dgc_after_step(self, optimizer: Any) -> None:
+    def _dgc_after_step(self, optimizer: Any, *_: Any) -> None:
         if optimizer is self.opt and self.dgc_stream is not None:
             vars(self)["_dgc_task_step"] += 1
             # The next step's x̄ is drawn after this one: a base may make several steps in one `observe`.

@@ -105,9 +105,9 @@ class NonFiniteGuard:
             self._mask(optimizer, gradients, {**detached, "gradient norm": get_total_norm(gradients)})
             return
         self.terms = numbers = {name: value.item() for name, value in terms.items()}
-        values = {**numbers, "gradient norm": norm_on_host(gradients)}
-        if not all(map(math.isfinite, values.values())):
-            self._raise(values)
+        norm = norm_on_host(gradients)
+        if not (math.isfinite(norm) and all(map(math.isfinite, numbers.values()))):
+            self._raise({**numbers, "gradient norm": norm})
 
     def _mask(self, optimizer: Any, gradients: list[torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         """Make this step a no-op if a value is not finite, without asking the host."""
