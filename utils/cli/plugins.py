@@ -17,6 +17,7 @@ from typing import Any
 from utils.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
+MAMMOTH = ROOT / "utils" / "mammoth"
 PACKAGES = ("models", "datasets", "backbone")
 # Rooms of the framework in which a checkout has its own files; ours go first, or there would be two frameworks.
 FRAMEWORKS = ("models.utils", "datasets.utils", "datasets.transforms", "backbone.utils", "utils")
@@ -125,12 +126,19 @@ def _find(name: str, home: Path) -> Path | None:
         return None
     framework = any(name == room or name.startswith(f"{room}.") for room in FRAMEWORKS)
     in_checkout = home.name in PACKAGES
-    if (framework or (in_checkout and home.name != package)) and _at(ROOT.joinpath(*name.split("."))):
+    if (framework or (in_checkout and home.name != package)) and _is_ours(name):
         return None
     base = home.parent / package if in_checkout else home
     beside = base.joinpath(*rest.split("."))
     given = [file for file in _given if file.stem == rest]
     return next((path for path in (_at(beside), *given) if path is not None), None)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether the project has a module of that name; `utils` consists of two folders (utils/__init__.py)."""
+    package, _, rest = name.partition(".")
+    folders = [ROOT / package, *([MAMMOTH / "surface"] if package == "utils" else [])]
+    return any(_at(folder.joinpath(*rest.split("."))) for folder in folders)
 
 
 def _at(path: Path) -> Path | None:
@@ -219,7 +227,6 @@ def _imported(importing: Path, home: Path) -> Iterator[Path]:
 class _StandIns(importlib.abc.MetaPathFinder):
     """Modules of ours under names that a model may have: for whoever imports the name where no file has it."""
 
-    MAMMOTH = ROOT / "utils" / "mammoth"
     FILES = {"models.gem": MAMMOTH / "gem.py", "utils.buffer_lws": MAMMOTH / "buffer_lws.py"}
 
     def find_spec(self, name: str, *_: Any) -> Any:
