@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.dynamic_er import DynamicEr
 from models.utils.dgc_draws import Draw
-from models.utils.dgc_estimators import ALL
+from models.utils.dgc_gradients import ALL
 from models.utils.dgc_mixin import DgcMixin
 
 IGNORED = -100  # the label that PyTorch's cross-entropy leaves out of its mean
