@@ -32,7 +32,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
     is handed from φ_{t−1} to φ_t. g is the cross-entropy of H.
 
     x̄ is the images of past classes in a batch and w their share of it, as in the base's mean over the batch. So x̄ is a
-    draw from the buffer, of random size; batches that DGC draws by itself hold as many as a batch has on average.
+    draw from the buffer, of random size; batches that DGC itself draws have the average size.
     `--minibatch_size` is the size of draws in the views `plain` and `raw`.
     """
 

@@ -37,7 +37,7 @@ def plugin_files(given: Iterable[str]) -> list[Path]:
 
 
 def checkout_folder(plugin: Path, package: str) -> Path:
-    """Where the checkout of a plugin has a package; a file that lies in none of them has all beside it."""
+    """Where the checkout of a plugin has a package; a file outside of all packages has everything beside it."""
     return plugin.parent.parent / package if plugin.parent.name in PACKAGES else plugin.parent
 
 
@@ -94,7 +94,7 @@ def _execute(file: Path, name: str, home: Home) -> ModuleType:
 
 
 def _importer(folder: Path, home: Home) -> Callable[..., Any]:
-    """The `import` of a file in `folder`, for a plugin that lies in `home`.
+    """The `import` of a file in `folder`, for a plugin in `home`.
 
     For it, `from models.gem import …` means a file beside it or another plugin first, and `models.star_utils.…` what
     its checkout has there; names of the framework mean ours. For everybody else a name stays what it is.
@@ -175,7 +175,7 @@ def _found(name: str, home: Path) -> Path:
 
 
 class _Overlay(ModuleType):
-    """A package of ours in which some modules are a plugin's."""
+    """A package of the project in which some modules are a plugin's."""
 
     def __init__(self, ours: ModuleType, theirs: dict[str, ModuleType]):
         super().__init__(ours.__name__)
@@ -225,7 +225,7 @@ def _imported(importing: Path, home: Path) -> Iterator[Path]:
 
 
 class _StandIns(importlib.abc.MetaPathFinder):
-    """Modules of ours under names that a model may have: for whoever imports the name where no file has it."""
+    """Modules under names that belong to a model: found by whoever imports the name where no file has it."""
 
     FILES = {"models.gem": MAMMOTH / "gem.py", "utils.buffer_lws": MAMMOTH / "buffer_lws.py"}
 

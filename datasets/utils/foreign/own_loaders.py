@@ -1,4 +1,4 @@
-"""Datasets that make their own loaders, as those written for Mammoth do, in the place of ours."""
+"""Datasets that make their own loaders, as those written for Mammoth do."""
 
 from __future__ import annotations
 
