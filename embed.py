@@ -27,7 +27,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--backbone", required=True, help="a network of this project, torchvision/NAME or timm/NAME")
     add("--loadcheck", metavar="FILE", help="weights of a network of this project, as --savecheck writes them")
     add("--weights", metavar="FILE", help="state dict for any network, in place of what would be fetched")
-    add("--num_filters", type=number(int, 1), help="width of a network of this project that comes by --weights")
+    add("--num_filters", type=number(int, 1), help="with --weights: width of a network of this project")
     add("--output", metavar="FILE", required=True, help="an .npz file")
     add("--dtype", type=choice("int8", "float16", "float32"), default="float16", help="type of the stored vectors")
     add("--batch_size", type=number(int, 1), default=128, help="images per forward pass")

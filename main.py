@@ -100,7 +100,7 @@ def run(model: str | type | None = None, **flags: Any) -> Result:
     """In Python: `run(model="dgc_er", dataset="seq-embeddings", buffer_size=100)`, described in docs/python.md.
 
     The flags are the command line's. A model may be a class, too. Without a seed it is 0, so that the same call finds
-    its finished run, or goes on with one that was interrupted.
+    its finished run, or resumes one that was interrupted.
     """
     from utils.cli.from_python import command_line
     from utils.run.in_python import patient_signals, plain_errors

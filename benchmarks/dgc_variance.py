@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from main import initialize
-from models.utils.dgc_estimators import gradient
+from models.utils.dgc_gradients import gradient
 from utils.cli.parse import parse_args
 from utils.run.environment import environment
 from utils.run.write_results import write_json

@@ -94,7 +94,7 @@ def _figures(trainer: Trainer, effort: Effort) -> Figures:
 
 
 def _seconds(trainer: Trainer, steps: Iterator[None], count: int) -> float:
-    """Of so many steps, all of which are done on the device when the clock is read."""
+    """How long so many steps take, until the device has done all of them."""
     wait(trainer)
     start = time.perf_counter()
     _make(steps, count)

@@ -44,7 +44,7 @@ class Method(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """Of the mean; with a single seed of Mammoth's, twice as much."""
+        """How far the means may be apart; twice as far if one seed of Mammoth's is known."""
         return 3.0 if len(self.mammoth) >= SEEDS else 6.0
 
 

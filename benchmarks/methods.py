@@ -3,13 +3,13 @@
     python -m benchmarks.methods ["MODEL --FLAG VALUE" …] [--width 16] [--rounds 25] [--output FILE.json]
 
 ResNet-18 in the second task of seq-cifar100, as benchmarks/second_task.py describes, `-O 1` (channels_last), with each
-method's published settings for 500 images (`--model_config best`) and memories that are full. A ratio is one of
+method's published settings for 500 images (`--model_config best`) and full buffers. A ratio is one of
 medians; its interval is the central 95 % of a bootstrap over the rounds.
 
 - `step` includes 1/m of the work that is done every m steps (measured with m = 1).
 - `all_in` adds the end of the task and the beginning of the next (beyond er's own), spread over the steps of 50 epochs.
-- `stored_bytes` is all that it keeps besides the network and its optimizer: memory, vectors, copies of the network.
-- A method that mixes its memory into the training set (iCaRL, Dynamic ER) steps on batches of that mixture, without
+- `stored_bytes` is all that it keeps besides the network and its optimizer: its buffer, vectors, copies of the network.
+- A method that mixes its buffer into the training set (iCaRL, Dynamic ER) steps on batches of that mixture, without
   replay, and makes 10 % more steps per epoch, which are not in the ratio.
 """
 
@@ -49,7 +49,7 @@ def side(name: str, width: int, *more: str, first_steps: int = FIRST_STEPS) -> S
 
 
 def stepping(s: Side, rounds: int) -> Callable[[Any], float]:
-    """A step on the batch that all get; of a method that has mixed its memory into the training set, on its own."""
+    """A step on the batch that all get; of a method that has mixed its buffer into the training set, on its own."""
     if len(s.dataset.train_loader.dataset) == TASK_IMAGES:
         return s.step
     own = itertools.cycle(s.batches(rounds))

@@ -66,7 +66,7 @@ CANDIDATES = [
     Candidate(8, 1, (2, 2, 2, 2)),  # ResNet-18, an eighth as wide
 ]
 CHOSEN = Candidate(16, 2, (1, 1, 1))  # `resnet8` of 16 filters, the network of `--dataset_config small`
-# Of the others each takes as long as one of these with more filters, or far too long.
+# Each of the others takes as long as one of these with more filters, or far too long.
 ONE_TASK = [CHOSEN, *(Candidate(filters, 2, (1, 1, 1)) for filters in (20, 24)), Candidate(16, 2, (1, 1, 1, 1))]
 JOINT = [CHOSEN, Candidate(16, 2, (1, 1, 1, 1))]  # what leaves `er` within its six minutes
 TRAININGS = {  # classes, epochs, batch size
@@ -138,7 +138,7 @@ def children_seconds() -> float:
 
 
 def table(figures: Figures) -> str:
-    """Of docs/results/small/network.md."""
+    """The table in docs/results/small/network.md."""
     lines = ["| network | parameters | features | ms a step (best) | one task | joint |", "|---|---|---|---|---|---|"]
     for candidate in CANDIDATES:
         own = figures["candidates"][candidate.name]

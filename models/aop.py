@@ -60,7 +60,7 @@ class Aop(ContinualModel):
     @classmethod
     def check_args(cls, args: Any) -> None:
         if args.task_free and args.aop_horizon is None:
-            raise ValueError("--task_free 1: aop can't know in how many steps a shall fall; give --aop_horizon STEPS")
+            raise ValueError("--task_free 1: aop can't know how many steps there will be; give --aop_horizon STEPS")
         if args.aop_horizon and not args.task_free:
             raise ValueError(
                 f"--aop_horizon {args.aop_horizon}: a falls in the steps of a task; leave it out, or use --task_free 1"

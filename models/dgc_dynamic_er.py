@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.dynamic_er import DynamicEr
 from models.utils.dgc_draws import Draw
-from models.utils.dgc_estimators import ALL
+from models.utils.dgc_gradients import ALL
 from models.utils.dgc_mixin import DgcMixin
 
 IGNORED = -100  # the label that PyTorch's cross-entropy leaves out of its mean
@@ -32,7 +32,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
     is handed from φ_{t−1} to φ_t. g is the cross-entropy of H.
 
     x̄ is the images of past classes in a batch and w their share of it, as in the base's mean over the batch. So x̄ is a
-    draw from the buffer, of random size; batches that DGC draws by itself hold as many as a batch has on average.
+    draw from the buffer, of random size; batches that DGC itself draws have the average size.
     `--minibatch_size` is the size of draws in the views `plain` and `raw`.
     """
 

@@ -20,16 +20,16 @@ class Gcr(CoresetModel):
         L = CE(f(B)) + α · Σ_R₁ ŵᵢ · mean_C (f(xᵢ) − zᵢ)² + β · Σ_R₂ ŵᵢ · CE(f(xᵢ), yᵢ),    ŵᵢ = wᵢ / Σw
 
     The coreset (`--buffer_size`, M) has a block of images for each finished task, with logits z and weights w. Beside
-    it are the candidates (`--candidate_size`, K), a reservoir over the current task's images that are classified right
-    when they come by (over all its images if there is one epoch only), with w = 1: M + K images are stored, not M. Of a
-    replay batch, candidates have the share that the current task has among all images offered to the reservoir so far;
-    they are drawn from the first ⌈M/t⌉ slots.
+    it are the candidates (`--candidate_size`, K), a reservoir over the current task's images that are classified
+    correctly when they are seen (over all its images if there is only one epoch), with w = 1: M + K images are stored,
+    not M. The candidates' share of a replay batch is the current task's share of all images that were taken into the
+    reservoir so far; they are drawn from its first ⌈M/t⌉ slots. In the first task the whole batch is candidates.
 
-    At the end of task t each old block shrinks to ⌊M/t⌋ of its images, and the new block takes what is free from the
-    candidates, such that weighted gradients stay what they were (models/gcr_utils/, coreset.py and selection.py).
+    At the end of task t each old block shrinks to ⌊M/t⌋ of its images, and the new block takes the free rows from the
+    candidates, chosen so that weighted gradients stay what they were (models/gcr_utils/, coreset.py and selection.py).
 
-    Task-free, a stretch of the stream stands for a task: at first of 2K images. As soon as there are 20
-    blocks, neighbours join and stretches become twice as long, so blocks always stand for equal parts of the stream.
+    Task-free, a stretch of the stream plays the part of a task, at first 2K images. Once there are 20 blocks,
+    neighbours are joined and stretches become twice as long, so all blocks stand for equal parts of the stream.
     """
 
     NAME = "gcr"
@@ -57,11 +57,10 @@ class Gcr(CoresetModel):
         loss_ce = self.loss(outputs, labels)
         loss_mse = loss_replay = torch.zeros((), device=self.device)
         if self.candidates.num_seen_examples or len(self.buffer):
-            stream = Examples(inputs, labels, outputs.detach().float(), torch.zeros(len(labels), device=self.device))
-            replay = self.replay(stream)
+            replay = self.replay()
             squares = (self.net(replay.images).float() - replay.logits).square().mean(1)
             loss_mse = weighted_mean(squares, replay.weights)
-            replay = self.replay(stream)
+            replay = self.replay()
             crossed = self.loss(self.net(replay.images), replay.labels, reduction="none")
             loss_replay = weighted_mean(crossed, replay.weights)
         loss = loss_ce + self.args.alpha * loss_mse + self.args.beta * loss_replay
@@ -75,25 +74,33 @@ class Gcr(CoresetModel):
         terms = {"loss": loss, "loss_ce": loss_ce, "loss_mse": loss_mse, "loss_replay": loss_replay}
         return {name: term.detach() for name, term in terms.items()}
 
-    def replay(self, stream: Examples) -> Examples:
-        """A batch of candidates, then images of the coreset.
+    def replay(self) -> Examples:
+        """A batch of candidates, then images of the coreset; of candidates alone while there is no coreset.
 
-        How many candidates there are only the device knows, so the batch has always the same size. In the first task,
-        while they don't fill it and there is no coreset, the stream's images do, without weight: BatchNorm normalises
-        few candidates by statistics of real images.
+        How many candidates there are only the device knows, so the size of the batch does not depend on it.
         """
         slots, stored = self.candidate_slots(), len(self.buffer)
         rows = torch.arange(min(self.args.minibatch_size, slots + stored))
-        past = self._coreset(rows) if stored else stream.rows(to_device(rows % len(stream.labels), self.device))
         if not self.candidates.num_seen_examples:
-            return past
-        drawn = self.candidates.draw(len(rows), slots)
+            return self._coreset(rows)
+        new = self._candidates(len(rows), slots)
+        if not stored:
+            return new
+        return choose(to_device(rows, self.device) < self.n_candidates(len(rows)), new, self._coreset(rows))
+
+    def _candidates(self, count: int, slots: int) -> Examples:
+        """So many in random order, repeated while fewer are stored, so that BatchNorm sees them alone.
+
+        All weigh 1. While none is stored, in the first steps of a run, the weights and so the replay terms are 0; what
+        passes through the network then is an empty slot.
+        """
+        drawn = self.candidates.draw(count, slots)
         images, labels, logits = self.candidates.get_data(0, self.transform, device=self.device, force_indexes=drawn)
-        new = Examples(images, labels, logits, torch.ones(len(rows), device=self.device))
-        return choose(to_device(rows, self.device) < self.n_candidates(len(rows)), new, past)
+        weight = self.candidates.taken.clamp(max=1).to(self.weights.dtype)
+        return Examples(images, labels, logits, weight.expand(count))
 
     def _coreset(self, rows: Tensor) -> Examples:
-        """As many images in random order; none comes twice before all did."""
+        """So many images of the coreset in random order, repeated only once all were drawn."""
         order = torch.randperm(len(self.buffer), generator=self.random_stream("gcr"))
         index, images, labels, logits, _ = self.buffer.get_data(
             0, self.transform, return_index=True, device=self.device, force_indexes=order[rows % len(order)]
@@ -101,9 +108,9 @@ class Gcr(CoresetModel):
         return Examples(images, labels, logits, self.weights[index])
 
     def n_candidates(self, size: int) -> Tensor:
-        """How many images of a replay batch are candidates: min(⌊size · q⌋, their number, their slots).
+        """How many images of a replay batch are candidates if there is a coreset: min(⌊size · q⌋, number, slots).
 
-        q is their share of all images that were taken as candidates so far.
+        q is the current task's share of all images that were taken as candidates so far.
         """
         taken = self.candidates.taken
         share = size * taken // (taken + self.past_taken).clamp(min=1)

@@ -72,9 +72,9 @@ class Gss(ReplayModel):
             return torch.full((1 + len(labels),), FIRST_SCORE, device=self.device)
         transform = None if self.args.gss_raw else getattr(self, "normalization_transform", None)
         order = torch.randperm(len(self.buffer), generator=self.random_stream("gss"))
-        memory = self.buffer.get_data_by_index(order[: self.args.gss_minibatch_size], transform, self.device)
+        stored = self.buffer.get_data_by_index(order[: self.args.gss_minibatch_size], transform, self.device)
         stream = apply_transform(images, transform), labels
-        return gradient_products(self.net, self.loss, stream, memory).scores()
+        return gradient_products(self.net, self.loss, stream, stored).scores()
 
     def load_buffer(self, buffer: Any) -> None:
         """Take over the content of any buffer, never the buffer itself: ours has scores."""

@@ -96,7 +96,7 @@ class XDer(LogitsModel):
         return future_constraint(outputs, own_head, self.n_seen_classes, self.args.m, distinct)
 
     def _contrast_future_heads(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Supervised contrast of strong views, in each future head by itself; the mean over heads and images."""
+        """Supervised contrast of strong views, in each future head separately; the mean over heads and images."""
         size, views = self.args.simclr_batch_size, self.args.simclr_num_aug
         images, labels = images[:size], labels[:size]
         if not self.buffer.is_empty():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from backbone.ResNetBlock import ResNet
 from main import initialize
-from models.utils.dgc_estimators import Pass
+from models.utils.dgc_gradients import Pass
 from models.utils.dgc_reference import Batch, Closed, Reference, Released, Sampled
 from utils.cli.parse import parse_args
 

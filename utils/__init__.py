@@ -31,6 +31,8 @@ __all__ = [
     "smart_joint",
 ]
 __version__ = "0.1.0"
+# Modules that only files written for Mammoth import, as `utils.mixup`; a file of that name in this folder goes first.
+__path__.append(f"{__path__[0]}/mammoth/surface")
 
 
 def __getattr__(name: str) -> Any:

@@ -73,7 +73,7 @@ def evaluate_loaders(
 
 
 def _outputs(model: Any, images: torch.Tensor, task: int) -> torch.Tensor:
-    """A method for task-incremental learning alone is told whose images it sees."""
+    """A method for task-incremental learning alone is given the task of the images."""
     knows_no_task = {"class-il", "domain-il", "general-continual"} & set(model.COMPATIBILITY)
     return model(images) if knows_no_task else model(images, task)
 

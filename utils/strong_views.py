@@ -81,7 +81,7 @@ class StrongViews:
             raise ValueError(f"expected [B, 1 or 3, {self.size[0]}, {self.size[1]}], got {tuple(batch.shape)}")
         numbers = torch.cat((p.box, p.flip[:, None], p.factors[:, HUE:] * p.jitter[:, None], _blend_weights(p)), dim=1)
         numbers = numbers.T.float().contiguous()
-        if batch.is_cuda:  # from pinned memory the copy is queued and the host goes on
+        if batch.is_cuda:  # from pinned memory the copy is queued, and the host does not wait
             numbers = numbers.pin_memory().to(batch.device, non_blocking=True)
         numbers = numbers.to(batch.device)[..., None]
         x = self._crop(batch.float() / 255 if batch.dtype == torch.uint8 else batch.float(), *numbers[:5])

@@ -34,7 +34,7 @@ class Column(MammothBackbone):
         return self
 
     def layer_outputs(self, x: Tensor, older: list[list[Tensor]]) -> list[Tensor]:
-        """Of one column; `older` has those of the columns before it, by column and layer."""
+        """The outputs of this column's layers; `older` has those of the columns before it, by column and layer."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, returnt: str = "out") -> Tensor:

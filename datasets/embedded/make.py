@@ -93,7 +93,7 @@ def train(net: ResNet, images: Images, schedule: Any, *, epochs: int, batch_size
 
 @torch.no_grad()
 def outputs(net: ResNet, images: Images, returnt: Any = "out") -> Tensor:
-    """Of the un-augmented images, by the network in eval mode."""
+    """What the network in eval mode makes of the un-augmented images."""
     plain = transform(False)
     net.to(memory_format=torch.channels_last).eval()
     return torch.cat([net(plain(x), returnt=returnt) for x in images.x.split(EMBED_BATCH)])
@@ -173,8 +173,8 @@ def embed_cifar100(base_path: str, train_images: int = 200, weights: Path = WEIG
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base_path", default="data", help="folder with cifar-100-python/ or CIFAR100/")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the classes, the first weights and the batches")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the network's training")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the classes, the initial weights and the batches")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of training the network")
     parser.add_argument("--train_images", type=int, default=200, help="training images of each class to be embedded")
     parser.add_argument("--embed_only", type=int, choices=(0, 1), default=0, help="use the network that is there")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="file of the network")

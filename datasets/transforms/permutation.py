@@ -14,7 +14,7 @@ class Permutation:
         self.perm: Any = np.random.permutation(size)
 
     def __call__(self, image: Any) -> Any:
-        """Of a tensor or an array, in its own shape."""
+        """A tensor or an array with its pixels permuted, in the shape it had."""
         return image.flatten()[self.perm].reshape(image.shape)
 
 

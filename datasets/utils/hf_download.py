@@ -54,7 +54,7 @@ def _folder(name: str) -> str:
 
 
 def _hub(name: str) -> Callable[..., Any]:
-    """A function of the library, which is no dependency of ours: callers of this file have other sources as well."""
+    """A function of the library, which is not a dependency here: callers of this file have other sources as well."""
     try:
         import huggingface_hub
     except ImportError:

@@ -84,7 +84,7 @@ class ImageSet:
         return type(self)(self._data, labels)
 
     def to(self, device: torch.device, memory_format: torch.memory_format) -> ImageSet:
-        """A copy on the device, in the memory layout that batches shall have: they need no rearranging then."""
+        """A copy on the device, in the memory layout of batches, which then need no rearranging."""
         images = self._data.permute(0, 3, 1, 2).to(device, memory_format=memory_format)
         return ImageSet(images.permute(0, 2, 3, 1), self._targets.to(device), self.transform, self._origin)
 
@@ -196,5 +196,5 @@ def _as_tensor(values: Any) -> Tensor:
 
 
 def _take(field: Tensor, rows: Any) -> Tensor:
-    # A field may lie on another device than the images.
+    # A field may be on another device than the images.
     return field.index_select(0, rows.to(field.device)) if isinstance(rows, Tensor) and rows.dim() else field[rows]

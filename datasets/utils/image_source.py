@@ -50,7 +50,7 @@ class FolderSource:
         return len(self.files)
 
     def batches(self, size: int) -> Iterator[list[Tensor]]:
-        """Each image by itself: they may differ in size."""
+        """One image at a time: they may differ in size."""
         for start in range(0, len(self), size):
             yield [_read_image(file) for file in self.files[start : start + size]]
 
@@ -66,7 +66,7 @@ def _read_image(file: Path) -> Tensor:
 
 
 def folder_sources(folder: str) -> tuple[FolderSource, FolderSource, list[str]]:
-    """Of `FOLDER/train` and `FOLDER/test` (or `val`), and the names of the classes, which both must have."""
+    """Sources for `FOLDER/train` and `FOLDER/test` (or `val`), and the names of the classes, which both must have."""
     root = Path(folder)
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), root / "test")
     for part in (root / "train", test):
@@ -80,7 +80,7 @@ def folder_sources(folder: str) -> tuple[FolderSource, FolderSource, list[str]]:
 
 
 def dataset_of(name: str, base_path: str | None) -> Any:
-    """A dataset of images that the project reads by itself."""
+    """A dataset of images that the project itself reads."""
     from datasets import get_dataset
     from datasets.utils.continual_dataset import ContinualDataset
     from utils.cli.parse import parse_args

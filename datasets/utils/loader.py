@@ -1,4 +1,4 @@
-"""Batches of a task, made from tensors that already lie on the device."""
+"""Batches of a task, made from tensors that are already on the device."""
 
 from __future__ import annotations
 

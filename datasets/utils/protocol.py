@@ -10,7 +10,7 @@ from utils.errors import UsageError
 def task_fields(cls: Any, n_tasks: int | None, first: int | None) -> dict[str, Any]:
     """`N_TASKS` and `N_CLASSES_PER_TASK` of a dataset class under these flags; nothing without them.
 
-    All tasks have equally many classes, but for the first if it is told how many it has.
+    All tasks have equally many classes, except the first if its number is given.
     """
     if n_tasks is None and first is None:
         return {}

@@ -25,7 +25,7 @@ HEAD = 0.34  # of a section
 
 
 def example() -> Dashboard:
-    """Of the table that has every kind of panel."""
+    """The dashboard of the table that has every kind of panel."""
     return dashboard([Results(expand(load_table(TABLE, PROFILE), []), {})])
 
 

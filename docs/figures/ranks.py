@@ -6,16 +6,31 @@ python -m docs.figures.ranks docs/results/small/main/results.json
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.stats import norm, rankdata
+
 from experiments.report.tables import table
 from experiments.results.collection import Results
-from experiments.results.statistics import Correlation, ranks, spearman
+from experiments.results.statistics import CONFIDENCE
 from experiments.results.stored import read_stored
 
 METRIC = "FAIA"
 TOLERATED = 3  # ranks; a method that is farther from its place is to be looked into
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Spearman's ρ over n pairs, and a confidence interval; None where there are too few."""
+
+    n: int
+    rho: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,25 @@ class Order:
 
     def out_of_place(self) -> list[str]:
         return [method for method, (theirs, ours) in self.places.items() if abs(theirs - ours) > TOLERATED]
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """1 for the highest; equal values share the mean of their ranks."""
+    return rankdata([-value for value in values]).tolist()
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> Correlation:
+    """The correlation of ranks. Its interval is that of Fisher's z with the variance (1 + ρ²/2) / (n − 3) that Bonett
+    and Wright (2000) give for ranks. Undefined if all values of one side are equal.
+    """
+    n = len(a)
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return Correlation(n, None, None, None)
+    rho = statistics.correlation(ranks(a), ranks(b))
+    if n <= 3 or abs(rho) >= 1:
+        return Correlation(n, rho, None, None)
+    half_width = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    return Correlation(n, rho, math.tanh(math.atanh(rho) - half_width), math.tanh(math.atanh(rho) + half_width))
 
 
 def order(found: Results, column: str) -> Order:

@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Block:
-    """Of a report: a heading, a text and panels about some runs, each where there are any."""
+    """A part of a report: a heading, a text and panels about some runs, each where there are any."""
 
     title: str
     level: int

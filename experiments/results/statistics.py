@@ -1,4 +1,4 @@
-"""Mean and spread over seeds, differences between two methods over the seeds that both have, and rank correlation.
+"""Mean and spread over seeds, and differences between two methods over the seeds that both have.
 
 What too few runs leave undefined is None, and shown as –.
 """
@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
+
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,6 @@ class Difference:
     p: float | None
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """Spearman's ρ over n pairs, and a confidence interval; None where there are too few."""
-
-    n: int
-    rho: float | None
-    low: float | None
-    high: float | None
-
-
 def summarise(values: Sequence[float]) -> Summary:
     n = len(values)
     if n == 0:
@@ -53,13 +45,13 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(n, mean, sd, sd / math.sqrt(n))
 
 
-def paired_difference(a: Mapping[int, float], b: Mapping[int, float], confidence: float = 0.95) -> Difference:
+def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
     """a − b by seed. Equal seeds share initialisation and batches, so their noise cancels in part."""
     summary = summarise([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())])
     if summary.mean is None or summary.se is None:
         return Difference(summary, None, None, None)
     degrees = summary.n - 1
-    half_width = t_quantile((1 + confidence) / 2, degrees) * summary.se
+    half_width = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * summary.se
     return Difference(summary, summary.mean - half_width, summary.mean + half_width, _p_value(summary, degrees))
 
 
@@ -69,30 +61,3 @@ def _p_value(summary: Summary, degrees: int) -> float | None:
     if summary.se == 0:
         return None if summary.mean == 0 else 0.0
     return float(2 * stdtr(degrees, -abs(summary.mean / summary.se)))
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t distribution."""
-    return float(stdtrit(degrees, probability))
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """1 for the highest; equal values share the mean of their ranks."""
-    above = [sum(other > value for other in values) for value in values]
-    return [1 + n + (values.count(value) - 1) / 2 for n, value in zip(above, values, strict=True)]
-
-
-def spearman(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Correlation:
-    """The correlation of ranks. Its interval is that of Fisher's z with the variance (1 + ρ²/2) / (n − 3) that Bonett
-    and Wright (2000) give for ranks. Undefined if all values of one side are equal.
-    """
-    n = len(a)
-    x, y = ([rank - (n + 1) / 2 for rank in ranks(list(values))] for values in (a, b))
-    scale = math.sqrt(math.fsum(v * v for v in x) * math.fsum(v * v for v in y))
-    if scale == 0:
-        return Correlation(n, None, None, None)
-    rho = math.fsum(v * w for v, w in zip(x, y, strict=True)) / scale
-    if n <= 3 or abs(rho) >= 1:
-        return Correlation(n, rho, None, None)
-    half_width = float(ndtri((1 + confidence) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return Correlation(n, rho, math.tanh(math.atanh(rho) - half_width), math.tanh(math.atanh(rho) + half_width))

@@ -15,7 +15,7 @@ from experiments.report.tables import table
 from experiments.results.records import inspect_run
 from experiments.running.cell_files import cell_directory, log_file, read_failure
 from experiments.running.estimates import Estimates
-from experiments.running.leases import STALE_SECONDS, held
+from experiments.running.leases import held
 from experiments.running.slurm.queue import Job, jobs_of, last_words
 from utils.errors import UserError
 from utils.status import duration
@@ -44,14 +44,14 @@ class CellStatus:
         return self.job.log if self.job else log_file(self.cell.path)
 
 
-def status_of(cell: Cell, stale_seconds: float = STALE_SECONDS) -> CellStatus:
+def status_of(cell: Cell) -> CellStatus:
     results, damaged = inspect_run(cell.path)
     if results is not None:
         return CellStatus(cell, DONE, 1.0)
     if damaged:
         return CellStatus(cell, FAILED, 1.0, damaged)
     progress = _progress(cell)
-    if held(cell_directory(cell.path), stale_seconds):
+    if held(cell_directory(cell.path)):
         return CellStatus(cell, RUNNING, progress)
     failure = read_failure(cell.path)
     return CellStatus(cell, WAITING, progress) if failure is None else CellStatus(cell, FAILED, progress, failure)

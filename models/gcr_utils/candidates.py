@@ -49,10 +49,13 @@ class CandidateReservoir(Buffer):
         self.num_seen_examples += len(labels)
 
     def draw(self, count: int, first: int) -> Tensor:
-        """`count` of the first `first` slots in random order, filled ones first; none comes twice before all did."""
+        """`count` of the first `first` slots: the filled ones in random order, again and again while they are fewer.
+
+        If none is filled, an empty one: the caller gives it no weight.
+        """
         order = to_device(torch.randperm(first, generator=self.generator), self.device)
         keys = torch.where(torch.arange(first, device=self.device) < self.taken, order, -1)
-        return keys.argsort(descending=True)[torch.arange(count, device=self.device) % first]
+        return keys.argsort(descending=True)[torch.arange(count, device=self.device) % self.taken.clamp(1, first)]
 
     def content(self) -> list[Tensor]:
         """Images, labels and logits in the filled slots; waits for the device."""

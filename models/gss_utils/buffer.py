@@ -22,7 +22,7 @@ class ScoredBuffer(Buffer):
     image in turn draws a slot i with a probability proportional to its score C_i, and takes it, with its own score c,
     with probability C_i / (C_i + c).
 
-    Scores lie on the host, where slots are drawn; `draws` is the generator for that.
+    Scores are kept on the host, where slots are drawn; `draws` is the generator for that.
     """
 
     def __init__(self, *args: Any, draws: torch.Generator, **kwargs: Any):

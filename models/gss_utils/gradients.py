@@ -40,16 +40,16 @@ class Call(NamedTuple):
 class Products:
     """Products of the gradients g_x of a stream batch and h_j of images from the buffer, summed up block by block."""
 
-    def __init__(self, n_stream: int, n_memory: int, like: Tensor):
+    def __init__(self, n_stream: int, n_stored: int, like: Tensor):
         self.n_stream = n_stream
-        self.cross = like.new_zeros(n_stream, n_memory)  # ⟨g_x, h_j⟩
-        self.squares = like.new_zeros(n_stream + n_memory)  # ‖g_x‖², then ‖h_j‖²
+        self.cross = like.new_zeros(n_stream, n_stored)  # ⟨g_x, h_j⟩
+        self.squares = like.new_zeros(n_stream + n_stored)  # ‖g_x‖², then ‖h_j‖²
         self.batch_square = like.new_zeros(())  # ‖mean g_x‖²
 
     def add(self, block: Tensor) -> None:
         """Some parameters' gradients: a row for each image, those of the stream first."""
-        stream, memory = block[: self.n_stream], block[self.n_stream :]
-        self.cross += stream @ memory.T
+        stream, stored = block[: self.n_stream], block[self.n_stream :]
+        self.cross += stream @ stored.T
         self.squares += torch.linalg.vector_norm(block, dim=1).square()
         self.batch_square += stream.mean(0).square().sum()
 
@@ -65,9 +65,9 @@ class Products:
         return (1 + rows.amax(1) / row_lengths).clamp(0, 2)
 
 
-def gradient_products(net: nn.Module, loss: Callable[..., Tensor], stream: Batch, memory: Batch) -> Products:
+def gradient_products(net: nn.Module, loss: Callable[..., Tensor], stream: Batch, stored: Batch) -> Products:
     """For a `loss` that is a mean over images. Nothing of the network changes: no statistics, no mode, no `.grad`."""
-    images, labels = (torch.cat(parts) for parts in zip(stream, memory, strict=True))
+    images, labels = (torch.cat(parts) for parts in zip(stream, stored, strict=True))
     calls: list[Call] = []
     # A compiled graph has no hooks, and bfloat16 too few digits.
     eager, precise = torch.compiler.set_stance("force_eager"), torch.autocast(images.device.type, enabled=False)
@@ -78,7 +78,7 @@ def gradient_products(net: nn.Module, loss: Callable[..., Tensor], stream: Batch
     for call, delta in zip(calls, deltas, strict=True):
         if delta is not None:
             uses.setdefault(call.module, []).append((call.inputs, delta))
-    products = Products(len(stream[1]), len(memory[1]), images)
+    products = Products(len(stream[1]), len(stored[1]), images)
     with torch.no_grad():
         for module, pairs in uses.items():
             for blocks in zip(*(gradient_blocks(module, x, delta) for x, delta in pairs), strict=True):

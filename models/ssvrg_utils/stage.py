@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.utils.dgc_estimators import Pass, Term, Vector, accumulate, mean_gradient
+from models.utils.dgc_gradients import Pass, Term, Vector, accumulate, mean_gradient
 from models.utils.replay import ReplayModel, training_set
 from utils.augmentations import apply_transform, to_device
 

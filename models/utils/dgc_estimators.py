@@ -12,7 +12,8 @@ past data; N_past and N_t the numbers of images in finished tasks and in this on
 | `released` | α·Γ', the code published with the paper | Γ', θ̃, a running sum |
 
 An estimator knows neither the base method nor its data. Its `host` is the mixin (models/utils/dgc_mixin.py), which
-tells weights and sizes; its `view` of the images comes from there, too, and hands them out as passes.
+knows the weights and sizes; its `view` (models/utils/dgc_views.py) hands out images as passes. How gradients are taken
+is in models/utils/dgc_gradients.py.
 
 Where the network grows, nothing is known about what is new. There the calibrator Γ' − G(M;θ) is zero, so that the
 buffer's own gradient counts.
@@ -20,129 +21,13 @@ buffer's own gradient counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
-Loss = Callable[[Tensor, Tensor], Tensor]
-ALL = slice(None)
-
-
-# -- gradients that leave no trace -----------------------------------------------------------------------------------
-
-
-class Term(NamedTuple):
-    """A weighted mean cross-entropy over some rows and columns of a pass's outputs."""
-
-    labels: Tensor  # counted from the first of the columns
-    rows: Any = ALL
-    columns: slice = ALL
-    weight: float | Tensor = 1.0
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Images that go through the network together, and what counts of it."""
-
-    inputs: Tensor
-    terms: tuple[Term, ...]
-    training: bool = False  # BatchNorm normalises by the batch, not by the running statistics
-
-    def loss(self, net: nn.Module, loss: Loss) -> Tensor:
-        outputs = net(self.inputs)
-        first, *others = [t.weight * loss(outputs[t.rows, t.columns], t.labels) for t in self.terms]
-        return sum(others, first)
-
-    def __len__(self) -> int:
-        return sum(len(term.labels) for term in self.terms)
-
-
-@contextmanager
-def borrowed(net: nn.Module, training: bool = False) -> Iterator[None]:
-    """In train or in eval mode for a while; in neither do BatchNorm's running statistics change."""
-    modes = [(module, module.training) for module in net.modules()]
-    tracking = [module for module in net.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
-    net.train(training)
-    for layer in tracking if training else ():
-        layer.track_running_stats = False
-    try:
-        yield
-    finally:
-        for layer in tracking:
-            layer.track_running_stats = True
-        for module, mode in modes:
-            module.training = mode
-
-
-def gradient(net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable[str]) -> Vector:
-    """The gradient of the passes' sum for the named parameters; not through `.grad`, which belongs to the base."""
-    parameters = dict(net.named_parameters())
-    wanted = {name: parameters[name] for name in names if name in parameters}
-    if not wanted:
-        return {}
-    total: Tensor | float = 0.0
-    with torch.enable_grad():
-        for batch in passes:
-            with borrowed(net, batch.training):
-                total = total + batch.loss(net, loss)
-        found = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)  # type: ignore[arg-type]
-    return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(wanted.items(), found, strict=True)}
-
-
-def mean_gradient(
-    net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable[str], per_pass: bool = False
-) -> Vector:
-    """G(D;θ) from the passes of a set; `per_pass` gives a short last one the weight of a full one."""
-    names, count = list(names), 0
-    total = {n: torch.zeros_like(p) for n, p in net.named_parameters() if n in names}  # p's strides: fast to add
-    for batch in passes:
-        weight = 1 if per_pass else len(batch)
-        found = gradient(net, loss, [batch], names)
-        accumulate(total, found, weight)
-        count += weight
-    if total:
-        torch._foreach_div_(list(total.values()), max(count, 1))
-    return total
-
-
-def shapes(net: nn.Module) -> dict[str, torch.Size]:
-    """Shape of each entry of its state, by name; differs once the network has grown."""
-    return {name: value.shape for name, value in net.state_dict().items()}
-
-
-def padded(vector: Tensor, like: Tensor) -> Tensor:
-    """A vector for a parameter that has grown since (a head with new outputs): zero for what is new."""
-    if vector.shape == like.shape:
-        return vector
-    larger = torch.zeros_like(like)
-    larger[tuple(slice(size) for size in vector.shape)] = vector
-    return larger
-
-
-def accumulate(total: Vector, vector: Vector, scale: float = 1.0) -> None:
-    """total += scale · vector; what only one of them has counts as zero in the other."""
-    for name, value in vector.items():
-        total[name] = padded(total[name], value) if name in total else torch.zeros_like(value)
-    if vector:
-        torch._foreach_add_([total[name] for name in vector], list(vector.values()), alpha=scale)
-
-
-def shrink(vector: Vector, factor: float) -> None:
-    """vector *= factor."""
-    if vector:
-        torch._foreach_mul_(list(vector.values()), factor)
-
-
-def share(images: int, others: int) -> float:
-    """The weight of some images beside others: the paper's 1/t and (t−1)/t for tasks of any size (Remark 3.1)."""
-    return images / (images + others)
-
+from models.utils.dgc_gradients import Pass, Vector, accumulate, gradient, mean_gradient, padded, shapes, shrink
 
 # -- what all estimators share ---------------------------------------------------------------------------------------
 
@@ -263,7 +148,15 @@ class SnapshotEstimator(Estimator):
 
 
 class Sampled(SnapshotEstimator):
-    """Algorithm 1: SVRG over the past, whose full gradient nobody can take any more: Γ' stands for it."""
+    """Algorithm 1: SVRG over the past, whose full gradient can't be computed any more. Γ' stands for it.
+
+        a task begins   θ̃ ← θ
+        each step       w·α·(Γ' − g(x̄;θ̃)) is added                                             eqs. 11 and 15
+        every m steps   Γ' ← g(X̄;θ) − g(X̄;θ̃) + Γ', then θ̃ ← θ                                  eq. 12
+        a task ends     the same at the final θ, then Γ' ← (N_past·Γ' + N_t·G(T_t;θ)) / (N_past + N_t)   eq. 14
+
+    With `--dgc_current`, SVRG over the current task, too: each step adds v·(G(T_t;θ̃) − g(x_t;θ̃)) (eq. 10).
+    """
 
     VIEW, VIEWS = "same", ("same", "plain")
     STAGES = True
@@ -272,11 +165,6 @@ class Sampled(SnapshotEstimator):
     def __init__(self, host: Any, view: Any, args: Any):
         super().__init__(host, view, args)
         self.task_gradient: Vector = {}  # --dgc_current: G(T_t;θ̃)
-
-    def snapshot_fits(self) -> bool:
-        """Nor may the body have been frozen since: BatchNorm would then normalise differently in train mode."""
-        frozen = [getattr(net, "body_frozen", False) for net in (self.snapshot, self.host.net)]
-        return super().snapshot_fits() and frozen[0] == frozen[1]
 
     def begin_task(self) -> None:
         self.follow_growth()
@@ -290,10 +178,10 @@ class Sampled(SnapshotEstimator):
             self.task_gradient = self.mean_gradient(self.host.net, self.view.task(current=True))
 
     def correction(self, scale: float) -> Iterator[tuple[Vector, float | Tensor]]:
-        """w·α·(Γ' − g(x̄;θ̃)) (eqs. 11 and 15) and, with --dgc_current, v·(G(T_t;θ̃) − g(x_t;θ̃)) (eq. 10)."""
+        """w·α·Γ' + v·G(T_t;θ̃), minus the gradient at θ̃ of the loss w·α·CE(x̄) + v·CE(x_t), in one backward pass."""
         weight = self.host.dgc_replay_weight() if self.host.dgc_past else None
-        replay = None if weight is None else scale * weight
-        stream = self.host.dgc_stream_weight() if self.args.dgc_current else None
+        replay = None if weight is None else scale * weight  # w·α; None if nothing was drawn
+        stream = self.host.dgc_stream_weight() if self.args.dgc_current else None  # v
         if replay is not None:
             yield self.gamma, replay
         if stream is not None:
@@ -308,7 +196,7 @@ class Sampled(SnapshotEstimator):
                 self.end_stage()
 
     def end_stage(self) -> None:
-        """After m steps Γ' and θ̃ move on to the present parameters, before the buffer changes."""
+        """Γ' and θ̃ move to the present parameters, before the buffer changes."""
         passes = self.view.stage()
         self.move_gamma(passes, passes)
         self.begin_stage()
@@ -321,16 +209,21 @@ class Sampled(SnapshotEstimator):
 
     @contextmanager
     def end_task(self) -> Iterator[None]:
-        """The last, partial stage at the final θ, then Γ' ← (N_past·Γ' + N_t·G(T_t;θ)) / (N_past + N_t) (eq. 14)."""
+        """The last, partial stage ends at the final θ, with images of the old buffer; then eq. 14."""
         kept = self.view.stage() if self.host.dgc_past else []
         yield
         self.move_gamma(self.view.as_past(kept), kept)
         self.gamma = self.updated_average(self.gamma)
         self.take_snapshot()
 
+    def snapshot_fits(self) -> bool:
+        """Nor may the body have been frozen since: BatchNorm would then normalise differently in train mode."""
+        frozen = [getattr(net, "body_frozen", False) for net in (self.snapshot, self.host.net)]
+        return super().snapshot_fits() and frozen[0] == frozen[1]
+
 
 class TaskFreeSampled(Sampled):
-    """Algorithm 2: every batch is a task; `host.dgc_past` of them came before this one."""
+    """Algorithm 2: every batch is a task, and `host.dgc_past` of them came before this one."""
 
     def before_observe(self) -> None:
         if self.snapshot is None:
@@ -353,9 +246,12 @@ class TaskFreeSampled(Sampled):
 
 class Closed(Estimator):
     """`sampled`, averaged over the draw of x̄ from M_t. Then eq. 11 is Γ_DGC = G(M_t;θ) + (Γ' − G(M_t;θ̃)), and the stage
-    update (eq. 12) leaves Γ' − G(M_t;θ̃) as it is: inside a task the recursion is one constant vector,
+    update (eq. 12) leaves Γ' − G(M_t;θ̃) as it is: within a task the recursion is one constant vector, c_t.
 
-        c_t = Γ'(t) − G(M_t; θ at the start of task t).
+        each step     w·α·c_t is added
+        a task ends   Γ'(t) = G(M_t;θ) + c_t at the final θ
+                      Γ'(t+1) = (N_past·Γ'(t) + N_t·G(T_t;θ)) / (N_past + N_t)                            eq. 14
+                      c_{t+1} = Γ'(t+1) − G(M_{t+1};θ), with the buffer as it is now
     """
 
     FIXED_BUFFER = True
@@ -369,13 +265,12 @@ class Closed(Estimator):
         self.calibrator = self.like_network(self.calibrator)
 
     def correction(self, scale: float) -> Iterator[tuple[Vector, float | Tensor]]:
-        """w·α·c_t."""
         if self.host.dgc_past and (weight := self.host.dgc_replay_weight()) is not None:
             yield self.calibrator, scale * weight
 
     @contextmanager
     def end_task(self) -> Iterator[None]:
-        """Γ'(t) = G(M_t;θ) + c_t at the final θ; Γ'(t+1) by eq. 14; c_{t+1} = Γ'(t+1) − G(M_{t+1};θ)."""
+        """The base's `end_task` turns M_t into M_{t+1}."""
         kept = self.view.buffer() if self.host.dgc_past else []
         yield
         gamma = self.mean_gradient(self.host.net, kept) if kept else {}
@@ -391,7 +286,14 @@ class Closed(Estimator):
 
 
 class Released(SnapshotEstimator):
-    """The code published with the paper: it adds Γ' itself, estimated on raw images, to the base's gradient."""
+    """The code published with the paper: it adds Γ' itself, estimated on raw images R, to the base's gradient.
+
+        each step       the sum grows by g(R;θ) − g(R;θ̃), before the base's step; α·Γ' is added
+        every m steps   Γ' ← Γ' + sum / (m·n), the sum starts again, and θ̃ ← θ
+        a task ends     n ← n + 1, Γ' ← ((n−1)·Γ' + the mean over batches of T_t of g(batch;θ̃)) / n
+
+    A new task resets neither the sum nor θ̃.
+    """
 
     VIEW, VIEWS, NO_OTHER_VIEW = "raw", (), "takes raw images, as its code does"
     NEEDS_DRAW = False
@@ -403,13 +305,12 @@ class Released(SnapshotEstimator):
         self.n = 0  # finished tasks; batches in a task-free run
 
     def begin_task(self) -> None:
-        """A task's beginning resets neither the sum nor θ̃; but if the network has grown, θ̃ is a copy of it."""
+        """If the network has grown, vectors grow with it, and θ̃ is a new copy."""
         self.gamma, self.record = self.like_network(self.gamma), self.like_network(self.record)
         if self.snapshot is not None and not self.snapshot_fits():
             self.snapshot = self.host.dgc_copy()
 
     def before_observe(self) -> None:
-        """Sum g(R;θ) − g(R;θ̃) over m raw batches R; then Γ' += sum/(m·n) and θ̃ ← θ."""
         if not self.n or not (drawn := self.view.draw()):
             return
         accumulate(self.record, self.mean_gradient(self.host.net, drawn))
@@ -421,12 +322,10 @@ class Released(SnapshotEstimator):
             self.take_snapshot()
 
     def correction(self, scale: float) -> Iterator[tuple[Vector, float | Tensor]]:
-        """α·Γ'."""
         yield self.gamma, scale
 
     @contextmanager
     def end_task(self) -> Iterator[None]:
-        """n ← n+1; Γ' ← ((n−1)·Γ' + mean over batches of g(raw batch;θ̃)) / n."""
         yield
         if self.snapshot is None:
             self.take_snapshot()

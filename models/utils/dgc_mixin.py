@@ -33,8 +33,9 @@ import torch
 from torch import Tensor, nn
 
 from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
-from models.utils.dgc_estimators import ALL, Vector, borrowed, estimator_class, is_task_free, padded, share
+from models.utils.dgc_estimators import estimator_class, is_task_free
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
+from models.utils.dgc_gradients import ALL, Vector, borrowed, padded, share
 from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
 from utils.augmentations import apply_transform
 

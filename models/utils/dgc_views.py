@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.dgc_estimators import ALL, Pass, Term, is_task_free
+from models.utils.dgc_estimators import is_task_free
+from models.utils.dgc_gradients import ALL, Pass, Term
 from utils.augmentations import apply_transform
 
 UNITS = {torch.uint8: 255, torch.int8: 127, torch.float16: 1}

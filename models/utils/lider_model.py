@@ -1,7 +1,8 @@
 """LiDER: replay that keeps the Lipschitz constants of a network's layers small (Bonicelli et al. 2022).
 
 The Lipschitz constant of a layer is estimated for each image as by Shang et al. (2021): by the spectral norm of the
-product of the maps that enter the layer and those that leave it. For methods written for Mammoth; none of ours uses it.
+product of the maps that enter the layer and those that leave it. For methods written for
+Mammoth; none of the project's own uses it.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ class LiderOptimizer(ContinualModel):
         self.net.lip_coeffs = total / count
 
     def minimization_lip_loss(self, features: Sequence[Tensor]) -> Tensor:
-        """Eq. 8: all constants shall be small."""
+        """Eq. 8: keeps all constants small."""
         return self.get_feature_lip_coeffs(features).mean()
 
     def dynamic_budget_lip_loss(self, features: Sequence[Tensor]) -> Tensor:
-        """Eq. 7: the constants shall be as large as their budgets."""
+        """Eq. 7: keeps the constants near their budgets."""
         budgets = ACTIVATIONS[self.args.headless_init_act](self.net.lip_coeffs.to(features[0].device))
         found = self.get_feature_lip_coeffs(features)
         return (found - budgets[: found.shape[1]]).abs().mean()

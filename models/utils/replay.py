@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.utils.continual_model import ContinualModel
-from models.utils.dgc_estimators import share
+from models.utils.dgc_gradients import share
 from utils.args import add_rehearsal_args, choice, number
 from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from helpers import ROOT
 from report_helpers import made_up_record
+from scipy.stats import spearmanr
 
 from docs.figures import ladder, ranks, small
 from experiments.cells import Expansion
@@ -117,3 +119,26 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
 def test_the_committed_page_is_that_of_the_committed_results() -> None:
     shown = (ROOT / "docs" / "results" / "small" / "README.md").read_text().partition(small.START)[2]
     assert shown.partition(small.END)[0].strip() == small.page(small.stored(small.FOLDER))
+
+
+def test_the_highest_has_rank_1_and_equals_share_theirs() -> None:
+    assert ranks.ranks([10.0, 30.0, 20.0]) == [3, 1, 2]
+    assert ranks.ranks([5.0, 7.0, 5.0, 1.0]) == [2.5, 1, 2.5, 4]
+
+
+def test_rank_correlation_by_hand_and_by_scipy() -> None:
+    """Ranks 1 … 5 with two neighbours swapped: ρ = 1 − 6·2 / (5·24) = 0.9."""
+    a, b = [9.0, 8.0, 7.0, 6.0, 5.0], [9.0, 7.0, 8.0, 6.0, 5.0]
+    found = ranks.spearman(a, b)
+    assert (found.n, found.rho) == (5, pytest.approx(0.9))
+    z, half_width = math.atanh(0.9), 1.959964 * math.sqrt((1 + 0.405) / 2)
+    assert (found.low, found.high) == pytest.approx((math.tanh(z - half_width), math.tanh(z + half_width)), abs=1e-6)
+    tied = [3.0, 1.0, 3.0, 2.0, 0.0, 0.0]
+    other = [1.0, 2.0, 2.0, 5.0, -1.0, 0.5]
+    assert ranks.spearman(tied, other).rho == pytest.approx(spearmanr(tied, other).statistic)
+
+
+def test_what_few_or_equal_values_cannot_tell_about_ranks_is_undefined() -> None:
+    assert ranks.spearman([1.0, 2.0, 3.0], [5.0, 6.0, 6.5]) == ranks.Correlation(3, pytest.approx(1.0), None, None)
+    assert ranks.spearman([1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0]).rho is None
+    assert ranks.spearman([], []) == ranks.Correlation(0, None, None, None)

@@ -34,8 +34,9 @@ from torch import Tensor
 
 from models.dgc_er import DgcEr
 from models.utils import dgc_mixin
-from models.utils.dgc_estimators import TaskFreeSampled, mean_gradient, padded
+from models.utils.dgc_estimators import TaskFreeSampled
 from models.utils.dgc_flags import correction_scale
+from models.utils.dgc_gradients import mean_gradient, padded
 from models.utils.dgc_reference import Sampled
 from utils.cli.parse import parse_args
 from utils.errors import UsageError

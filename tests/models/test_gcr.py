@@ -1,4 +1,4 @@
-"""GCR: the choice of a coreset against slow twins, its two memories, the weighted loss, and exact resume."""
+"""GCR: the choice of a coreset against slow twins, its two stores, the weighted loss, and exact resume."""
 
 from __future__ import annotations
 
@@ -240,12 +240,14 @@ def test_draws_take_filled_slots_of_the_first_ones() -> None:
     seen = set()
     for _ in range(60):
         slots = reservoir.draw(8, 9).tolist()
-        assert set(slots[:6]) == set(range(6)) and len(set(slots)) == 8 and set(slots[6:]) <= {6, 7, 8}
+        assert set(slots[:6]) == set(range(6)) and slots[6:] == slots[:2]  # the filled ones, then again
         seen.add(slots[0])
         assert set(reservoir.draw(4, 4).tolist()) == set(range(4))
         more = reservoir.draw(7, 3).tolist()  # all of them, then again in the same order
         assert set(more[:3]) == {0, 1, 2} and more[3:] == (more[:3] * 2)[:4]
     assert seen == set(range(6))
+    reservoir.start_anew()
+    assert len(set(reservoir.draw(8, 9).tolist())) == 1
 
 
 def test_candidates_are_classified_right_and_of_this_task(tmp_path: Path) -> None:
@@ -285,7 +287,7 @@ def test_weighted_mean() -> None:
 def record_replays(model: Gcr) -> list[Examples]:
     found: list[Examples] = []
     replay = model.replay
-    model.replay = lambda stream: found.append(replay(stream)) or found[-1]  # type: ignore
+    model.replay = lambda: found.append(replay()) or found[-1]  # type: ignore
     return found
 
 
@@ -365,13 +367,12 @@ def fill(model: Gcr, coreset: int, candidates: int) -> None:
     model.candidates.offer(torch.arange(500) < candidates, images, zeros + 1, torch.ones(500, 10))
 
 
-def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
-    stream = Examples(torch.full((20, 1, 8, 8), 9.0), torch.full((20,), 7), torch.zeros(20, 10), torch.zeros(20))
+def test_replay_mixes_the_two_stores(tmp_path: Path) -> None:
     for coreset, candidates, old, new in [(60, 40, 16, 16), (60, 5, 27, 5), (60, 0, 32, 0), (20, 0, 32, 0)]:
         model = build("gcr", tmp_path / f"{coreset} {candidates}", "--buffer_size", "64")
         model._current_task = 1  # private: only the training loop counts tasks
         fill(model, coreset, candidates)
-        batch = model.replay(stream)
+        batch = model.replay()
         past = batch.labels == 0
         assert (int(past.sum()), int((batch.labels == 1).sum())) == (old, new)
         assert (batch.weights[~past] == 1).all() and (batch.logits[~past] == 1).all()
@@ -382,13 +383,36 @@ def test_replay_mixes_the_two_memories(tmp_path: Path) -> None:
         torch.testing.assert_close(batch.images[past], expected)
         assert len({tuple(x.flatten().tolist()) for x in batch.images[~past]}) == new
 
-    model = build("gcr", tmp_path / "first", "--buffer_size", "64")
-    for candidates, replayed in [(0, 0), (5, 5), (500, 32)]:
+
+def test_in_the_first_task_candidates_fill_the_batch(tmp_path: Path) -> None:
+    """n of them, each ⌊32 / n⌋ times or once more; while there is none, the batch has no weight."""
+    model = build("gcr", tmp_path, "--buffer_size", "64")
+    for candidates, times in [(1, {32}), (5, {6, 7}), (20, {1, 2}), (500, {1})]:
         model.candidates.empty()
         fill(model, 0, candidates)
-        batch = model.replay(stream)
-        assert len(batch.labels) == 32 and (batch.labels == 1).sum() == replayed == batch.weights.sum()
-        assert (batch.images[batch.labels == 7] == 9).all()  # without weight, but real images for BatchNorm
+        batch = model.replay()
+        assert len(batch.labels) == 32 and (batch.labels == 1).all() and (batch.weights == 1).all()
+        counts = batch.images.flatten(1).unique(dim=0, return_counts=True)[1]
+        assert len(counts) == min(candidates, 32) and set(counts.tolist()) == times
+    model.candidates.empty()
+    fill(model, 0, 0)
+    assert (model.replay().weights == 0).all()
+
+
+def test_without_candidates_the_step_is_that_of_the_stream(tmp_path: Path) -> None:
+    model = build("gcr", tmp_path, *BUFFER, *RESNET, "--n_epochs", "2", "--alpha", "0.3")
+    batch, second, *_ = begin_task(model)
+    with torch.no_grad():
+        model.net.classifier.bias[9] = 1e4  # digits of the first task are 0 and 1
+    model.observe(*batch)
+    net, replays = copy.deepcopy(model.net), record_replays(model)
+    terms = model.observe(*second)
+    assert model.candidates.taken == 0 < model.candidates.num_seen_examples
+    loss = nn.functional.cross_entropy(net(second[0]), second[1])
+    for replay in replays:
+        net(replay.images)  # which moves running statistics, and nothing else
+    expected = {"loss": loss, "loss_ce": loss, "loss_mse": loss * 0, "loss_replay": loss * 0}
+    assert_sgd_step(model.net, net, terms, expected, lr=0.03)
 
 
 # -- the coreset -------------------------------------------------------------------------------------------------------

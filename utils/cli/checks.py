@@ -81,7 +81,7 @@ def validate(args: Namespace) -> None:
         (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
         (
             args.resume and args.overwrite,
-            "--resume goes on with a run and --overwrite throws it away; to start again, repeat the run's "
+            "--resume continues a run and --overwrite deletes it; to start again, repeat the run's "
             "own command with --overwrite 1",
         ),
     ]

@@ -12,7 +12,7 @@ from utils.cli.parser import ArgumentParser
 from utils.cli.registry import Entry
 from utils.errors import UsageError
 
-SEED = 0  # without one every call would be another run, and none could be found again or go on
+SEED = 0  # without one every call would be another run, and none could be found again or resumed
 
 
 def command_line(model: Any, flags: Mapping[str, Any]) -> tuple[list[str], Entry | None]:

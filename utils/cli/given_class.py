@@ -30,7 +30,7 @@ class GivenClass(Entry):
 
     @property
     def presets(self) -> str:
-        """Those of the nearest method of ours that it derives from, so that the two differ in their code alone."""
+        """The nearest method of the project that it derives from: the two then differ in their code alone."""
         ours = [base for base in self.given.__mro__[1:] if not is_users(base.__module__) and "NAME" in vars(base)]
         return normalise(vars(ours[0])["NAME"]) if ours else self.name
 

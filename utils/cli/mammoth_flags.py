@@ -16,7 +16,7 @@ MAMMOTHS: dict[str, tuple[Any, str]] = {
     "distributed": ("no", "a run uses one device; reproduce.py runs several at once"),
     "disable_log": (False, "a run is resumed from what it writes; --results_path puts that elsewhere"),
     "save_checkpoint_mode": ("safe", "pickled objects are neither written nor read"),
-    "save_after_interrupt": (True, "a signal always leaves a checkpoint, from which the same command goes on"),
+    "save_after_interrupt": (True, "a signal always leaves a checkpoint, from which the same command resumes"),
     "load_best_args": (None, "use --model_config best"),
     "ignore_other_metrics": (True, "use --enable_other_metrics 1"),
     "csv_log": (True, "accuracy.csv and per_class.csv are always written"),

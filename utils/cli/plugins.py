@@ -17,6 +17,7 @@ from typing import Any
 from utils.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
+MAMMOTH = ROOT / "utils" / "mammoth"
 PACKAGES = ("models", "datasets", "backbone")
 # Rooms of the framework in which a checkout has its own files; ours go first, or there would be two frameworks.
 FRAMEWORKS = ("models.utils", "datasets.utils", "datasets.transforms", "backbone.utils", "utils")
@@ -36,7 +37,7 @@ def plugin_files(given: Iterable[str]) -> list[Path]:
 
 
 def checkout_folder(plugin: Path, package: str) -> Path:
-    """Where the checkout of a plugin has a package; a file that lies in none of them has all beside it."""
+    """Where the checkout of a plugin has a package; a file outside of all packages has everything beside it."""
     return plugin.parent.parent / package if plugin.parent.name in PACKAGES else plugin.parent
 
 
@@ -93,7 +94,7 @@ def _execute(file: Path, name: str, home: Home) -> ModuleType:
 
 
 def _importer(folder: Path, home: Home) -> Callable[..., Any]:
-    """The `import` of a file in `folder`, for a plugin that lies in `home`.
+    """The `import` of a file in `folder`, for a plugin in `home`.
 
     For it, `from models.gem import …` means a file beside it or another plugin first, and `models.star_utils.…` what
     its checkout has there; names of the framework mean ours. For everybody else a name stays what it is.
@@ -125,12 +126,19 @@ def _find(name: str, home: Path) -> Path | None:
         return None
     framework = any(name == room or name.startswith(f"{room}.") for room in FRAMEWORKS)
     in_checkout = home.name in PACKAGES
-    if (framework or (in_checkout and home.name != package)) and _at(ROOT.joinpath(*name.split("."))):
+    if (framework or (in_checkout and home.name != package)) and _is_ours(name):
         return None
     base = home.parent / package if in_checkout else home
     beside = base.joinpath(*rest.split("."))
     given = [file for file in _given if file.stem == rest]
     return next((path for path in (_at(beside), *given) if path is not None), None)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether the project has a module of that name; `utils` consists of two folders (utils/__init__.py)."""
+    package, _, rest = name.partition(".")
+    folders = [ROOT / package, *([MAMMOTH / "surface"] if package == "utils" else [])]
+    return any(_at(folder.joinpath(*rest.split("."))) for folder in folders)
 
 
 def _at(path: Path) -> Path | None:
@@ -167,7 +175,7 @@ def _found(name: str, home: Path) -> Path:
 
 
 class _Overlay(ModuleType):
-    """A package of ours in which some modules are a plugin's."""
+    """A package of the project in which some modules are a plugin's."""
 
     def __init__(self, ours: ModuleType, theirs: dict[str, ModuleType]):
         super().__init__(ours.__name__)
@@ -217,9 +225,8 @@ def _imported(importing: Path, home: Path) -> Iterator[Path]:
 
 
 class _StandIns(importlib.abc.MetaPathFinder):
-    """Modules of ours under names that a model may have: for whoever imports the name where no file has it."""
+    """Modules under names that belong to a model: found by whoever imports the name where no file has it."""
 
-    MAMMOTH = ROOT / "utils" / "mammoth"
     FILES = {"models.gem": MAMMOTH / "gem.py", "utils.buffer_lws": MAMMOTH / "buffer_lws.py"}
 
     def find_spec(self, name: str, *_: Any) -> Any:

@@ -80,7 +80,7 @@ class Registered(Entry):
 
     @property
     def sha256(self) -> str:
-        """Of its source, or of its name if it was typed at a prompt."""
+        """SHA-256 of its source, or of its name if it was typed at a prompt."""
         try:
             source = inspect.getsource(self.value)
         except (OSError, TypeError):

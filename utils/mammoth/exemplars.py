@@ -1,4 +1,4 @@
-"""Exemplars in the manner of iCaRL: a class-balanced memory, refilled after each task, which joins the next one's data.
+"""Exemplars in the manner of iCaRL: a class-balanced buffer, refilled after each task, which joins the next one's data.
 
 Mammoth's models find these two functions in `utils.buffer`. They know a training set by `data` and `targets` alone.
 """

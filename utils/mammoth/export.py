@@ -15,8 +15,8 @@ from utils.status import say
 
 # In the order of their imports: wherever the copying is interrupted, what is there can be imported.
 FILES = (
-    *("models/utils/dgc_estimators.py", "models/utils/dgc_flags.py", "models/utils/dgc_draws.py"),
-    *("models/utils/dgc_views.py", "models/utils/dgc_mixin.py"),
+    *("models/utils/dgc_gradients.py", "models/utils/dgc_estimators.py", "models/utils/dgc_flags.py"),
+    *("models/utils/dgc_draws.py", "models/utils/dgc_views.py", "models/utils/dgc_mixin.py"),
     *("models/dgc_er.py", "models/dgc_derpp.py", "models/dgc_xder.py"),
 )
 # By these a checkout of Mammoth is known; the last three are what our models build on.

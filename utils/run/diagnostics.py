@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.utils.dgc_estimators import Pass, mean_gradient
+from models.utils.dgc_gradients import Pass, mean_gradient
 from models.utils.dgc_views import PlainView
 from utils.errors import UsageError
 from utils.random_streams import RandomStreams

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from utils.run.read_results import json_object
 from utils.status import say
 
 # By these the kernels of torch, MKL and oneDNN are kept to older instructions than the processor has.
@@ -96,7 +96,6 @@ def as_begun(directory: Path, here: dict[str, Any]) -> Iterator[None]:
 def _recorded(path: Path) -> dict[str, Any]:
     """Nothing if the file is missing or damaged: then nothing is known about the hardware."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json_object(path)
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}

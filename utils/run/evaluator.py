@@ -1,4 +1,4 @@
-"""The evaluations of a run: on which test sets, and where their results are told."""
+"""The evaluations of a run: on which test sets, and where their results go."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Evaluator:
 
     @cached_property
     def _future_loaders(self) -> Sequence[Any]:
-        """Of a second dataset, which has handed out all tasks; the model may prepare for each."""
+        """Loaders of a second dataset, which has handed out all tasks; the model may prepare for each."""
         ahead = self.dataset.again()
         for _ in range(self.dataset.N_TASKS):
             ahead.get_data_loaders()

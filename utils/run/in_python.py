@@ -10,8 +10,6 @@ from utils.cli.console import require_working_directory
 from utils.errors import UserError, outside_reason
 from utils.resume.signals import StopSignals
 
-GO_ON = "the same call goes on from there"
-
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, or the notebook's stop button, after the checkpoint."""
@@ -26,7 +24,7 @@ def patient_signals() -> StopSignals:
 
 
 def _interrupt(exit_code: int) -> None:
-    raise Interrupted("stopped at once; the same call goes on from the last checkpoint")
+    raise Interrupted("stopped at once; the same call continues from the last checkpoint")
 
 
 @contextmanager
@@ -39,7 +37,7 @@ def plain_errors() -> Iterator[None]:
         raise type(error)(str(error)) from None
     except SystemExit as stopped:  # by a signal, after a checkpoint
         if stopped.code == 128 + signal.SIGINT:
-            raise Interrupted(f"stopped after a checkpoint; {GO_ON}") from None
+            raise Interrupted("stopped after a checkpoint; the same call continues from there") from None
         raise
     except Exception as error:
         line = outside_reason(error)

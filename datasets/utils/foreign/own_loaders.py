@@ -1,4 +1,4 @@
-"""Datasets that make their own loaders, as those written for Mammoth do, in the place of ours."""
+"""Datasets that make their own loaders, as those written for Mammoth do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
 from utils.errors import UserError
-from utils.mammoth.kornia_utils import to_kornia_transform
+from utils.kornia_utils import to_kornia_transform
 from utils.random_streams import new_generator
 from utils.resume.rng import HostGenerators
 

@@ -1,4 +1,4 @@
-"""The flags of `reproduce.py run --engine slurm`, and what `sbatch` is told."""
+"""The flags of `reproduce.py run --engine slurm`, and the options that `sbatch` gets."""
 
 from __future__ import annotations
 

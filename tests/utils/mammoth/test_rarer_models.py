@@ -15,6 +15,7 @@ import models
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
 from utils.errors import UserError
+from utils.mixup import mixup
 
 pytestmark = pytest.mark.numeric
 RESNET = ("--backbone", "resnet18", "--num_filters", "2")
@@ -198,3 +199,13 @@ def test_the_buffer_of_lws_is_ours_where_the_checkout_has_none(tmp_path: Path) -
     file.write_text(text + "\n")  # another file
     theirs = models.get_model_class(parse_args(line)).__init__.__globals__["Buffer"]
     assert theirs is not Buffer and not vars(theirs).get("get_data")
+
+
+def test_what_ours_has_for_mammoth_goes_before_the_checkouts(tmp_path: Path) -> None:
+    for folder in ("models", "utils"):
+        (tmp_path / folder).mkdir()
+    file = tmp_path / "models" / "mixed.py"
+    file.write_text("from utils.mixup import mixup\n" + (FOREIGN / "er.py").read_text())
+    (tmp_path / "utils" / "mixup.py").write_text("mixup = None\n")
+    line = ["--model", "er", "--plugin", str(file), "--buffer_size", "9", "--lr", "0.1"]
+    assert models.get_model_class(parse_args(line)).__init__.__globals__["mixup"] is mixup

@@ -1,4 +1,4 @@
-"""A packed model, written and read, goes on bit for bit as the original does."""
+"""A packed model, written and read, continues bit for bit as the original does."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_an_interrupted_call_is_continued_by_the_same_call(
     handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         interrupt(patch, times=1)
-        with pytest.raises(KeyboardInterrupt, match="stopped after a checkpoint; the same call goes on from there"):
+        with pytest.raises(KeyboardInterrupt, match="stopped after a checkpoint; the same call continues from there"):
             main.run("er", base_path=tmp_path, **SHORT)
     assert signal.getsignal(signal.SIGINT) is handler
     continued = main.run("er", base_path=tmp_path, **SHORT)
@@ -240,7 +240,7 @@ def test_a_further_interrupt_raises_and_leaves_the_process_alive(
 ) -> None:
     with monkeypatch.context() as patch:
         interrupt(patch, times=2)
-        with pytest.raises(KeyboardInterrupt, match="stopped at once; the same call goes on from the last checkpoint"):
+        with pytest.raises(KeyboardInterrupt, match="stopped at once; the same call continues from the last"):
             main.run("er", base_path=tmp_path, **SHORT)
     np.testing.assert_array_equal(main.run("er", base_path=tmp_path, **SHORT).accuracy, result.accuracy)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class SPKDLoss(nn.Module):
-    """Tung and Mori 2019: images that look alike to the teacher shall look alike to the student.
+    """Tung and Mori 2019: images that look alike to the teacher should look alike to the student.
 
     The mean square difference (or the sum, or all of them, by `reduction`) of two matrices of similarities between the
     images of a batch, whose rows have norm 1.

@@ -1,4 +1,4 @@
-"""Torchvision's transforms as Kornia's, which act on whole batches and choose for each image by itself."""
+"""Torchvision's transforms as Kornia's, which act on whole batches and draw for each image separately."""
 
 from __future__ import annotations
 

@@ -1,5 +1,0 @@
-"""Mammoth's name for `utils.mammoth.spkdloss`."""
-
-from utils.mammoth.spkdloss import SPKDLoss
-
-__all__ = ["SPKDLoss"]
