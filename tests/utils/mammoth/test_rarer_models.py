@@ -70,8 +70,11 @@ def test_the_constant_of_a_linear_layer_is_its_largest_singular_value(tmp_path: 
 
 @pytest.mark.slow
 def test_maps_are_kept_with_their_images(tmp_path: Path) -> None:
-    """Steps are made at every second batch but the first."""
-    summary, model = train("twf_like", tmp_path, "--n_epochs", "1")
+    """Steps are made at every second batch but the first; a checkpoint is written after it has deleted its optimizer."""
+    saved = ("--savecheck", "last", "--checkpoint_path", str(tmp_path))
+    summary, model = train("twf_like", tmp_path, "--n_epochs", "1", *saved)
+    (file,) = tmp_path.glob("*_last.pt")
+    assert model.opt is None and torch.load(file, weights_only=True)["optimizer"] is None
     assert summary["steps"] == 18 and model.steps == 8
     maps = model.buffer.attention_maps
     assert len(maps) == 100 and [m.shape for m in maps[99]] == [(2, 8, 8), (4, 4, 4)]
