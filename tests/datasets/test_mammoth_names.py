@@ -12,7 +12,10 @@ import torch
 from helpers import ROOT
 from PIL import Image
 
+import backbone
+import datasets
 import models
+from backbone.MNISTMLP import MNISTMLP
 from datasets.transforms.permutation import FixedPermutation, Permutation
 from datasets.utils.validation import ValidationDataset, get_train_val, get_validation_indexes
 from utils.cli.parse import parse_args
@@ -109,6 +112,25 @@ def test_a_broken_file_takes_no_working_name_away(content: str, caplog: pytest.L
     try:
         assert models.get_model_class(parse_args(["--model", "sgd", "--lr", "0.1"])).__name__ == "Sgd"
         assert "models/zz_broken.py" in caplog.text
+    finally:
+        file.unlink()
+
+
+IN_OTHER_FOLDERS = {
+    "datasets": "import no_such_module\n\nclass Broken:\n    NAME = 'seq-digits'\n",
+    "backbone": "import no_such_module\n\n@register_backbone('mnistmlp')\ndef broken(num_classes):\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("folder", IN_OTHER_FOLDERS)
+def test_nor_does_one_among_the_datasets_or_networks(folder: str, caplog: pytest.LogCaptureFixture) -> None:
+    file = ROOT / folder / "zz_broken.py"
+    file.write_text(IN_OTHER_FOLDERS[folder])
+    try:
+        args = parse_args(["--model", "sgd", "--dataset", "seq-digits", "--lr", "0.1", "--backbone", "mnistmlp"])
+        assert datasets.get_dataset_class(args).__name__ == "SequentialDigits"
+        assert isinstance(backbone.get_backbone(args), MNISTMLP)
+        assert f"{folder}/zz_broken.py cannot be imported" in caplog.text
     finally:
         file.unlink()
 
