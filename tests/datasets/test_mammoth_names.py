@@ -57,7 +57,9 @@ def test_a_training_set_is_cut_in_place() -> None:
     assert label == 0 and image.tolist() in data[:10].tolist() and image.tolist() not in train.data.tolist()
     tensors = Namespace(data=torch.from_numpy(data), targets=torch.arange(20) // 10)  # as torchvision's MNIST
     get_train_val(tensors, None, "any", val_perc=0.2)
-    assert torch.equal(tensors.data, torch.from_numpy(train.data)) and tensors.targets.tolist() == train.targets.tolist()
+    assert (
+        torch.equal(tensors.data, torch.from_numpy(train.data)) and tensors.targets.tolist() == train.targets.tolist()
+    )
     (halves, _) = ValidationDataset(np.full((1, 2, 2), 0.5), [3])[0]
     assert isinstance(halves, Image.Image) and np.asarray(halves).tolist() == [[127, 127]] * 2
 

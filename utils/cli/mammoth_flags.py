@@ -23,10 +23,7 @@ MAMMOTHS: dict[str, tuple[Any, str]] = {
     "csv_log": (True, "accuracy.csv and per_class.csv are always written"),
     "tensorboard": (False, "there is metrics.jsonl, and wandb"),
     "transform_type": (None, "this dataset has no choice of augmentations"),
-    **{
-        f"early_stopping_{part}": (None, NO_EARLY_STOPPING)
-        for part in ("patience", "metric", "freq", "epsilon")
-    },
+    **{f"early_stopping_{part}": (None, NO_EARLY_STOPPING) for part in ("patience", "metric", "freq", "epsilon")},
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from foreign_helpers import FOREIGN, flags_of
+from foreign_helpers import FOREIGN, flags_of, on
 from helpers import ROOT, run
 from method_helpers import assert_exact_resume
 
@@ -20,13 +20,14 @@ from utils.errors import UserError
 
 pytestmark = pytest.mark.numeric
 IMAGES = (288, 288)  # of two tasks
+BEYOND_CHANCE = 50 + 3 * 50 / math.sqrt(144)  # Task-IL in percent: of 144 test images, half are right by chance
 RESNET = ("--backbone", "resnet18", "--num_filters", "2")
 
 
 def flags_for(name: str) -> tuple[str, ...]:
     rate = {"spr_like": (), "ccic_like": ("--lr", "0.003"), "er_lider": ("--lr", "0.03")}.get(name, ("--lr", "0.1"))
     flags = [flag for flag in flags_of(name) if flag not in ("--lr", "0.1")]
-    noise = ("--noise_rate", "0.3") if name == "spr_like" else ()
+    noise = ("--noise_rate", "0.3") if name in ("spr_like", "aer_abs_like") else ()
     return (*flags, *rate, *noise, *(RESNET if name in ("er_lider", "twf_like") else ()))
 
 
@@ -95,7 +96,7 @@ def test_the_constant_of_a_linear_layer_is_its_largest_singular_value(tmp_path: 
 
 @pytest.mark.slow
 def test_maps_are_kept_with_their_images(tmp_path: Path) -> None:
-    """Steps are made at every second batch but the first; a checkpoint is written after it has deleted its optimizer."""
+    """Steps are made at every second batch but the first; a checkpoint is written though its optimizer is deleted."""
     saved = ("--savecheck", "last", "--checkpoint_path", str(tmp_path))
     summary, model = train("twf_like", tmp_path, "--n_epochs", "1", *saved)
     (file,) = tmp_path.glob("*_last.pt")
@@ -117,8 +118,25 @@ def test_wrong_labels_are_told_from_right_ones(tmp_path: Path, caplog: pytest.Lo
     assert abs(len(model.seen_buffer) - expected) < 5 * math.sqrt(0.7 * expected)
     assert len(model.seen_buffer) == model.seen_buffer.num_seen_examples
     assert model.examined % 96 == 0 and model.delayed_buffer.num_seen_examples < 96
-    assert summary["task_il"]["FAA"] > 50 + 3 * 50 / math.sqrt(144)  # of 144 test images, half are right by chance
+    assert summary["task_il"]["FAA"] > BEYOND_CHANCE
     assert "resume" not in caplog.text  # Kornia's transforms, which it keeps, have nothing to be saved
+
+
+def test_a_memory_chosen_by_losses_that_is_replayed_every_second_epoch(tmp_path: Path) -> None:
+    summary, model = train("aer_abs_like", tmp_path, "--n_epochs", "2")
+    assert model.fitted == 2 * 2 * math.ceil(100 / 32) and model.replaying
+    first, again, second, replayed = model.epochs
+    assert (first, second) == (again, replayed) and model.buffer.num_seen_examples == first + again + second
+    assert set(model.buffer.used_attributes) == {"examples", "labels", "true_labels"} and len(model.buffer) == 100
+    assert summary["task_il"]["FAA"] > BEYOND_CHANCE
+
+
+@pytest.mark.parametrize("passes", ["0", "20"])
+def test_a_stream_that_is_kept_and_learnt_at_its_end(passes: str, tmp_path: Path) -> None:
+    command = (*flags_of("joint_gcl"), *on("gcl-turning"), "--passes", passes)
+    summary, model, _ = run(tmp_path, *command, model="joint_gcl")
+    assert sum(map(len, model.labels)) == 240 and summary["steps"] == len(model.labels) == 15
+    assert (summary["class_il"]["FAA"] > 100 / 6 + 3 * 37 / math.sqrt(120)) == (passes == "20")  # 6 classes, by chance
 
 
 def test_labels_that_only_noise_gives_are_asked_for_in_one_line(tmp_path: Path) -> None:
@@ -139,7 +157,9 @@ def test_weights_that_are_moved_and_put_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pnn", "er_lider", "twf_like", "spr_like", "ccic_like", "er_star_like"])
+@pytest.mark.parametrize(
+    "name", ["pnn", "er_lider", "twf_like", "spr_like", "ccic_like", "er_star_like", "aer_abs_like"]
+)
 def test_resume_is_exact(name: str, tmp_path: Path) -> None:
     method = models.get_model_class(parse_args(["--model", name, *flags_for(name)]))
     assert_exact_resume(method, tmp_path, *flags_for(name), tasks=2)
