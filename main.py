@@ -130,4 +130,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if under_test():
+        say("Running Mammoth!")  # its tests look for that where it is run as a script
     main()

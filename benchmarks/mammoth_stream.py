@@ -74,6 +74,7 @@ TRIED = {
     "fdr --alpha 0.5": METHODS["fdr"]._replace(flags=f"{REPLAY} --alpha 0.5"),
     **{f"derpp --alpha {a}": METHODS["derpp"]._replace(flags=f"{REPLAY} --alpha {a} --beta 0.5") for a in (0.2, 0.5)},
     "bic --bic_epochs 250": METHODS["bic"]._replace(flags=f"{REPLAY} --bic_epochs 250"),
+    "rpc": Method((63.2,), ours=False),  # what Mammoth's does beyond the paper is unknown
     "icarl of models": METHODS["icarl"]._replace(flags=f"{REPLAY} --optim_wd 1e-5", ours=True),
 }
 

@@ -22,7 +22,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "si": ("--c", "0.5"),
     "xder_ce": XDER,
     "xder_rpc": XDER,
-    **dict.fromkeys(("joint", "lwf", "lwf_mc", "sgd"), ()),
+    **dict.fromkeys(("joint", "joint_gcl", "lwf", "lwf_mc", "sgd"), ()),
 }
 
 

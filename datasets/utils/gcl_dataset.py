@@ -27,6 +27,9 @@ class GCLDataset(ContinualDataset):
     def check_args(cls, args: Namespace) -> None:
         if args.n_epochs > 1:
             raise UsageError(f"--n_epochs {args.n_epochs}: {cls.NAME} is a stream, which passes once; leave it out")
+        for flag in ("enable_other_metrics", "eval_future"):
+            if getattr(args, flag):
+                raise UsageError(f"--{flag} 1: {cls.NAME} is one stream, with no task to come; leave it out")
         super().check_args(args)
 
     @set_default_from_args("n_epochs")

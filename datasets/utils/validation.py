@@ -31,7 +31,8 @@ def get_train_val(
 ) -> tuple[Any, ValidationDataset]:
     """The training set, cut in place, and what was taken from it."""
     kept, held_out = get_validation_indexes(val_perc, train, seed=0)
-    data, targets = np.asarray(train.data), np.asarray(train.targets)
+    # A tensor stays one: items of torchvision's MNIST call `.numpy()` on its rows.
+    data, targets = (v if isinstance(v, torch.Tensor) else np.asarray(v) for v in (train.data, train.targets))
     train.data, train.targets = data[kept], targets[kept]
     return train, ValidationDataset(data[held_out], targets[held_out], transform=test_transform)
 

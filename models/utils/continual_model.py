@@ -42,6 +42,7 @@ class ContinualModel(nn.Module):
     NAME: str
     COMPATIBILITY: list[str]
     AVAIL_OPTIMS = ["sgd", "adam", "adamw"]
+    opt: Any = None  # also once a model has deleted its own at the end of a task, to free memory
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class ContinualModel(nn.Module):
         if transform is not None:
             self.normalization_transform = dataset.get_batch_transform(augment=False)
         check_body_lr_scale(self)
-        self.opt: Any = self.get_optimizer()
+        self.opt = self.get_optimizer()
         self.device = next((p.device for p in self.net.parameters()), torch.device("cpu"))
 
     @staticmethod

@@ -347,6 +347,16 @@ def test_classes_that_turn(tmp_path: Path) -> None:
     assert len(next(iter(train))) == 3 and len(next(iter(test))) == 2
     with pytest.raises(UsageError, match="--n_epochs 2: gcl-turning is a stream, which passes once"):
         arguments("gcl-turning", "--n_epochs", "2")
+    for flag in ("--enable_other_metrics", "--eval_future"):
+        with pytest.raises(UsageError, match=f"{flag} 1: gcl-turning is one stream, with no task to come"):
+            arguments("gcl-turning", flag, "1")
+
+
+@pytest.mark.parametrize("flag", ["--noise_rate", "--label_perc", "--label_perc_by_class"])
+def test_labels_of_batches_that_a_dataset_makes_itself_stay_as_they_are(flag: str, tmp_path: Path) -> None:
+    """They would be right in a run that is taken for one with wrong labels."""
+    with pytest.raises(UserError, match=f"^{flag}: gcl-patches makes its batches itself"):
+        run(tmp_path, *on("gcl-patches"), *ER, flag, "0.5")
 
 
 def test_classes_counted_over_all_tasks_are_those_of_one() -> None:

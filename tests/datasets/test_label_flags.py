@@ -132,7 +132,7 @@ def test_images_without_a_label_are_kept_from_methods_that_need_one(
         (["--custom_task_order", "1,0"], "--custom_class_order"),
         (["--early_stopping_patience", "3"], "no early stopping"),
         (["--transform_type", "strong"], "no choice of augmentations"),
-        (["--fitting_mode", "early_stopping"], "valid are epochs, iters"),
+        (["--fitting_mode", "early_stopping"], "there is no early stopping; use --n_epochs"),
         (["--label_perc", "0"], "greater than 0"),
         (["--label_perc", "0.5", "--lpc", "0.5"], "give one"),
     ],

@@ -12,7 +12,10 @@ import torch
 from helpers import ROOT
 from PIL import Image
 
+import backbone
+import datasets
 import models
+from backbone.MNISTMLP import MNISTMLP
 from datasets.transforms.permutation import FixedPermutation, Permutation
 from datasets.utils.validation import ValidationDataset, get_train_val, get_validation_indexes
 from utils.cli.parse import parse_args
@@ -52,6 +55,11 @@ def test_a_training_set_is_cut_in_place() -> None:
     assert same is train and len(train.data) == len(train.targets) == 16 and len(held_out) == 4
     image, label = held_out[0]
     assert label == 0 and image.tolist() in data[:10].tolist() and image.tolist() not in train.data.tolist()
+    tensors = Namespace(data=torch.from_numpy(data), targets=torch.arange(20) // 10)  # as torchvision's MNIST
+    get_train_val(tensors, None, "any", val_perc=0.2)
+    assert (
+        torch.equal(tensors.data, torch.from_numpy(train.data)) and tensors.targets.tolist() == train.targets.tolist()
+    )
     (halves, _) = ValidationDataset(np.full((1, 2, 2), 0.5), [3])[0]
     assert isinstance(halves, Image.Image) and np.asarray(halves).tolist() == [[127, 127]] * 2
 
@@ -106,6 +114,25 @@ def test_a_broken_file_takes_no_working_name_away(content: str, caplog: pytest.L
     try:
         assert models.get_model_class(parse_args(["--model", "sgd", "--lr", "0.1"])).__name__ == "Sgd"
         assert "models/zz_broken.py" in caplog.text
+    finally:
+        file.unlink()
+
+
+IN_OTHER_FOLDERS = {
+    "datasets": "import no_such_module\n\nclass Broken:\n    NAME = 'seq-digits'\n",
+    "backbone": "import no_such_module\n\n@register_backbone('mnistmlp')\ndef broken(num_classes):\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("folder", IN_OTHER_FOLDERS)
+def test_nor_does_one_among_the_datasets_or_networks(folder: str, caplog: pytest.LogCaptureFixture) -> None:
+    file = ROOT / folder / "zz_broken.py"
+    file.write_text(IN_OTHER_FOLDERS[folder])
+    try:
+        args = parse_args(["--model", "sgd", "--dataset", "seq-digits", "--lr", "0.1", "--backbone", "mnistmlp"])
+        assert datasets.get_dataset_class(args).__name__ == "SequentialDigits"
+        assert isinstance(backbone.get_backbone(args), MNISTMLP)
+        assert f"{folder}/zz_broken.py cannot be imported" in caplog.text
     finally:
         file.unlink()
 

@@ -32,7 +32,7 @@ class SelfPurified(ContinualModel):
         self.delayed_buffer = Buffer(self.args.delayed_buffer_size)
         self.seen_buffer = Buffer(-1, device="cpu", sample_selection_strategy="unlimited")
         self.expert = get_backbone(self.args).to(self.device)
-        self.kept_right = self.kept = 0
+        self.kept_right = self.kept = self.right = self.examined = 0
         policy = transforms.Compose([transforms.ToPILImage(), CIFAR10Policy(), transforms.ToTensor()])
         self.many = RepeatedTransform([transforms.Normalize((0.0,), (1.0,)), transforms.RandomHorizontalFlip()])
         self.policy = to_kornia_transform(policy)
@@ -66,6 +66,8 @@ class SelfPurified(ContinualModel):
         mixture.fit(mixture.normalize(kept, low, high))
         mixture.create_lookup(1)
         noisy = torch.from_numpy(mixture.look_lookup(mixture.normalize(losses, low, high))) > 0.5
+        self.examined += len(y)
+        self.right += int((y == true).sum())
         self.kept += int((~noisy).sum())
         self.kept_right += int((y == true)[~noisy].sum())
         self.buffer.add_data(examples=images[~noisy], labels=y[~noisy], true_labels=true[~noisy])

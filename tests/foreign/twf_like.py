@@ -60,8 +60,7 @@ class Attentive(ContinualModel):
         return [*self.net.parameters(), *(adapters.parameters() if adapters is not None else ())]
 
     def end_task(self, dataset):
-        del self.opt  # rebuilt at the start of the next task
-        self.opt = self.get_optimizer()
+        del self.opt  # the framework makes another one at the start of the next task
 
     def maps(self, inputs, task):
         with torch.no_grad():

@@ -9,6 +9,7 @@ from typing import Any
 from utils.cli.parser import ArgumentParser
 from utils.cli.roles import Role
 
+NO_EARLY_STOPPING = "there is no early stopping; use --n_epochs and --eval_epochs"
 # Name → the value (None: the flag can only be left out), and what to say to any other.
 MAMMOTHS: dict[str, tuple[Any, str]] = {
     "custom_task_order": (None, "give the order of the classes by --custom_class_order"),
@@ -22,10 +23,7 @@ MAMMOTHS: dict[str, tuple[Any, str]] = {
     "csv_log": (True, "accuracy.csv and per_class.csv are always written"),
     "tensorboard": (False, "there is metrics.jsonl, and wandb"),
     "transform_type": (None, "this dataset has no choice of augmentations"),
-    **{
-        f"early_stopping_{part}": (None, "there is no early stopping; use --n_epochs and --eval_epochs")
-        for part in ("patience", "metric", "freq", "epsilon")
-    },
+    **{f"early_stopping_{part}": (None, NO_EARLY_STOPPING) for part in ("patience", "metric", "freq", "epsilon")},
 }
 
 

@@ -162,6 +162,8 @@ def _recorded_args(chosen: Config, given: registry.Entry | None) -> Layer:
     if chosen.loadcheck:
         from utils.checkpoints import read_mammoth_checkpoint
 
+        if "://" in chosen.loadcheck:
+            raise UsageError(f"--loadcheck {chosen.loadcheck}: nothing is fetched; download the file and give its path")
         stored = read_mammoth_checkpoint(Path(chosen.loadcheck)).get("args") or {}
         named = stored.get("plugin")  # a path is no permission to run what lies there
         if named and not chosen.plugin and not (chosen.model and chosen.dataset):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from utils.cli.mammoth_flags import NO_EARLY_STOPPING
 from utils.cli.roles import Role
 from utils.cli.values import binary_to_boolean_type, choice, class_order, milestone, number, schedule
 from utils.mammoth.helpers import field_with_aliases
@@ -115,7 +116,11 @@ def fitting(add: Add) -> None:
     add(
         RESULT,
         "--fitting_mode",
-        type=choice("epochs", "iters"),
+        type=choice(
+            "epochs",
+            "iters",
+            lacking={"early_stopping": NO_EARLY_STOPPING, "time": "a run's numbers must not depend on its speed"},
+        ),
         default="epochs",
         help="what ends a task's training: --n_epochs or --n_iters",
     )

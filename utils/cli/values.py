@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from utils.errors import nearest
@@ -58,10 +59,12 @@ def number(
     return convert
 
 
-def choice(*names: str) -> Callable[[Any], str]:
-    """argparse type: one of some names, with the nearest one in the error."""
+def choice(*names: str, lacking: Mapping[str, str] = MappingProxyType({})) -> Callable[[Any], str]:
+    """argparse type: one of some names, with the nearest one in the error; `lacking` has reasons why others are not."""
 
     def convert(text: Any) -> str:
+        if str(text) in lacking:
+            raise argparse.ArgumentTypeError(f"{text} is not possible: {lacking[str(text)]}")
         if str(text) not in names:
             raise argparse.ArgumentTypeError(f"unknown value {str(text)!r}{nearest(str(text), names)}")
         return str(text)

@@ -34,7 +34,7 @@ def hand_over(session: Session) -> None:
         session.args,
         session.model,
         rows,
-        session.model.opt.state_dict(),
+        session.model.opt.state_dict() if session.model.opt is not None else None,
         session.method.schedule.state_dict()["own"],
         state={"tasks": task + 1, "config": session.directory.config, **session.method.state_dict()},
     )

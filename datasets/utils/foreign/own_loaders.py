@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
 from utils.errors import UserError
 from utils.kornia_utils import to_kornia_transform
@@ -31,6 +32,7 @@ class OwnLoaders(ContinualDataset):
         with HostGenerators(0):
             loader, _ = self.again().get_data_loaders()
             batch = next(iter(loader), None)
+        self._refuse_other_labels(loader)
         if batch is None:
             return  # the loop has words for that
         if len(batch) < 3:
@@ -40,6 +42,16 @@ class OwnLoaders(ContinualDataset):
             )
         self.CHANNELS, *_ = shape = batch[2].shape[1:]
         self.args.in_channels, self.args.input_size = self.CHANNELS, shape.numel()
+
+    def _refuse_other_labels(self, loader: Any) -> None:
+        """Wrong and missing labels are made by `store_masked_loaders` alone."""
+        if isinstance(getattr(loader, "dataset", None), MammothDatasetWrapper):
+            return
+        for flag, usual in (("noise_rate", 0), ("label_perc", 1), ("label_perc_by_class", 1)):
+            if getattr(self.args, flag) != usual:
+                raise UserError(
+                    f"--{flag}: {self.NAME} makes its batches itself, with the labels that they have; leave it out"
+                )
 
     def get_data_loaders(self) -> tuple[Any, Any]:
         task = len(self.test_loaders)

@@ -67,6 +67,7 @@ PATTERNS = {
     "bic": Pattern(75, 100, lambda m: balanced(m.buffer) and len(m.val_loader.dataset) > 20),
     "icarl": Pattern(75, 100, lambda m: balanced(m.buffer) and m.buffer.buffer_size == 10**9),
     "lucir": Pattern(85, 100, lambda m: len(m.opt.param_groups) == 2 and m.buffer.buffer_size == 6 * 17),
+    "rpc": Pattern(40, 100, lambda m: balanced(m.buffer) and m.buffer.num_seen_examples == len(m.buffer) == 96),
     "xder_ce": Pattern(70, 100, lambda m: m.rewritten == 2 * 25 + 4 * 16 and balanced(m.buffer)),
     "xder_rpc": Pattern(90, 100, lambda m: balanced(m.buffer)),
 }

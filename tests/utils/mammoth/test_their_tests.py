@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,17 @@ def test_the_same_command_trains_again_and_says_what_with(call: Any, capsys: pyt
         accuracies = [line[:22] for line in shown.err.splitlines() if line.startswith("Accuracy")]
         assert accuracies == [f"Accuracy for {n} task(s)" for n in range(1, 6)]
         assert "This run is finished" not in shown.out
+
+
+@pytest.mark.parametrize("tested", ["0", "1"])
+def test_a_script_says_that_it_runs(
+    tested: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("MAMMOTH_TEST", tested)
+    monkeypatch.setattr(sys, "argv", ["main.py", "--list"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(main_module.__file__), run_name="__main__")
+    assert capsys.readouterr().out.count("Running Mammoth!") == int(tested)
 
 
 def test_a_hidden_size_of_its_own_is_logged(call: Any) -> None:
