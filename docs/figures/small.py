@@ -16,6 +16,7 @@ import numpy as np
 
 from docs.figures import ladder, ranks
 from docs.figures.marks import fill
+from experiments.grid import ONLY_COLUMN
 from experiments.report.styles import BLUE, GREY, VERMILION, name_lines, pyplot, styles
 from experiments.report.tables import number_rows, pair_rows, table
 from experiments.results.collection import NOT_RUN, Results
@@ -25,11 +26,7 @@ from experiments.results.stored import read_stored
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
 START, END = "<!-- results: python -m docs.figures.small -->", "<!-- end of results -->"
 NOTHING = "Nothing has been run yet."
-LADDERS = {
-    "ladder": "Where the gain comes from: ER",
-    "ladder_methods": "DER++, X-DER and Dynamic ER",
-    "dynamic_er": "Dynamic ER, whose earlier extractors are frozen",
-}
+LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
 MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
 OTHERS = {
     "alpha": "α",
@@ -40,6 +37,9 @@ OTHERS = {
     "policy": "When the buffer is filled, and how replay is weighed",
     "equal_memory": "Equal memory",
 }
+LEGEND = """\
+Means over the seeds, and the paired difference to the row in the second column with its 95 % interval;
+minutes of training, and what is stored beside the network in millions of bytes."""
 BODY = {"ER, batch weights": GREY, "ER, task weights": VERMILION, "DGC-ER, task weights": BLUE}
 Tables = dict[str, Results]
 
@@ -67,6 +67,7 @@ def page(tables: Tables) -> str:
         *(_numbers(tables[name], title) for name, title in OTHERS.items() if name in tables),
         *([_loss()] if _has_loss(tables) else []),
         *([_body(tables["body_rate"])] if "body_rate" in tables else []),
+        *([_dynamic(tables["dynamic_er"])] if "dynamic_er" in tables else []),
     ]
     return "\n\n".join(part for part in parts if part) or NOTHING
 
@@ -76,11 +77,7 @@ def _ladder(found: Results, title: str) -> str:
     for column in found.grid.columns:
         parts += [f"{column} images:"] if column else []
         parts += [table(ladder_rows(found, column))]
-    parts += [
-        "Means over the seeds, and the paired difference to the row in the second column with its 95 % interval;\n"
-        "minutes of training, and what is stored beside the network in millions of bytes."
-    ]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, LEGEND])
 
 
 def ladder_rows(found: Results, column: str) -> list[list[str]]:
@@ -130,6 +127,12 @@ def _loss() -> str:
 def _body(found: Results) -> str:
     picture = "![FAA against the rate of the body](body_rate.png)"
     return _numbers(found, "From frozen to free features", picture, "FAA in %:", metrics=["FAA"])
+
+
+def _dynamic(found: Results) -> str:
+    rows = table(ladder_rows(found, ONLY_COLUMN))
+    picture = "![Cosine and error of replay, buffer and calibrated gradient, and the best α](gradients.png)"
+    return "\n\n".join(["## Dynamic ER, whose earlier extractors are frozen", rows, LEGEND, picture])
 
 
 # -- figures -------------------------------------------------------------------------------------------------------
