@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from datasets.utils import set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
 
 SPLIT_SEED = 0
+
+
+@cache  # the file is text: reading it for each of the two halves would take longer than a task
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """Images in 8 bits, and labels."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None], digits.target
 
 
 def _test_mask(labels: np.ndarray) -> np.ndarray:
@@ -32,12 +43,9 @@ class SequentialDigits(ContinualDataset):
     MEAN, STD = (0.3058,), (0.3764,)  # of the training set
 
     def load_split(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-        rows = _test_mask(digits.target) != train
-        return images[rows], digits.target[rows]
+        images, labels = _digits()
+        rows = _test_mask(labels) != train
+        return images[rows], labels[rows]  # copies, which are the caller's to change
 
     @set_default_from_args("backbone")
     def get_backbone(self) -> str:

@@ -21,6 +21,10 @@ from utils.cli import registry
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A run waits for the disk fifty times, longer than a short one computes, so that it outlives a power failure: no run of
+# a test has to. What the tests start as processes of their own does wait.
+os.fsync = os.fstat  # type: ignore[assignment]  # which refuses a closed file, too
+
 # Tests that name no dataset train on the digits: images, of which a task takes a second.
 registry.DEFAULT_DATASET = "seq-digits"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from method_helpers import RESNET
 from torch import Tensor
 
 from backbone.ResNetBlock import ResNet
@@ -23,7 +24,6 @@ FLAGS = ["--buffer_size", "40", "--batch_size", "16", "--minibatch_size", "8", "
 FLAGS += ["--fitting_mode", "iters", "--n_iters", str(STEPS)]
 DGC = ["--dgc_m", "3", "--dgc_alpha", "0.3"]
 ESTIMATORS = ["sampled", "closed", "released"]
-RESNET = ["--backbone", "resnet8", "--num_filters", "4"]
 EXACT = 1e-9  # float64: what thousands of roundings of 1e-16 may add up to
 
 

@@ -19,10 +19,10 @@ REPLAY = "--buffer_size 30 --stop_after 2"
 DGC = f"{REPLAY} --dgc_m 3 --dgc_alpha 0.3"
 DERPP = "--alpha 0.1 --beta 0.5"
 RUNS = [
-    "--model sgd --stop_after 2 --backbone resnet18 --num_filters 2",
+    "--model sgd --stop_after 2 --backbone resnet8 --num_filters 4",
     f"--model er {REPLAY} --noise_rate 0.2",
     f"--model er {REPLAY} --task_free 1",
-    f"--model dgc_er {DGC} --backbone resnet18 --num_filters 2",
+    f"--model dgc_er {DGC} --backbone resnet8 --num_filters 4",
     f"--model dgc_er {DGC} --dgc_current 1 --replay_weight tasks",
     f"--model dgc_er {DGC} --dgc_current 1 --dgc_view plain",
     f"--model dgc_er {REPLAY} --dgc_estimator closed --dgc_alpha 0.3",
@@ -42,7 +42,7 @@ RUNS = [
     f"--model gcr {REPLAY} {DERPP}",
     f"--model moca {REPLAY}",
     f"--model moca {REPLAY} --task_free 1",
-    "--model aop --stop_after 2 --backbone resnet18 --num_filters 2",
+    "--model aop --stop_after 2 --backbone resnet8 --num_filters 4",
     f"--model ssvrg {REPLAY} --ssvrg_m 4",
     f"--model ssvrg {REPLAY} --ssvrg_m 4 --task_free 1",
     "--model joint",

@@ -19,8 +19,10 @@ from experiments.cells import Cell
 from utils.cli.registry import ROOT
 from utils.resume.signals import accept_signals, blocked_signals
 
-# What every run loads; datasets whose imports take longer than a small run.
-PRELOADED = ["utils.training", "utils.run.final_report", "experiments.running.processes", "experiments.running.probe"]
+# What every run loads, with what torch's first optimizer and the first dataset load; datasets whose imports take longer
+# than a small run.
+PRELOADED = ["torch._dynamo", "torchvision.transforms", "utils.training", "utils.run.final_report"]
+PRELOADED += ["experiments.running.processes", "experiments.running.probe"]
 SLOW_IMPORTS = {"seq-digits": "sklearn.datasets"}
 
 

@@ -24,6 +24,7 @@ def call(*arguments: str) -> None:
     assert not ended.value.code
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_page_is_run_and_tabulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

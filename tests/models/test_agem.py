@@ -93,9 +93,13 @@ def flat_gradient(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([g.flatten() for g in torch.autograd.grad(cross_entropy(net(images), labels), net.parameters())])
 
 
+# Some gradients of the deeper network do not oppose the memory's.
+DEEP = ["--backbone", "resnet18", "--num_filters", "2"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["agem", "agem_r"])
-@pytest.mark.parametrize("network", [[], RESNET], ids=["mlp", "resnet"])
+@pytest.mark.parametrize("network", [[], DEEP], ids=["mlp", "resnet"])
 def test_a_step_follows_the_projected_gradient(
     method: str, network: list[str], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,7 +220,7 @@ def test_steps_use_the_projected_gradients(flags: list[str], tmp_path: Path) -> 
 
 
 def test_every_matrix_is_projected_and_nothing_else_is_trained(tmp_path: Path) -> None:
-    model = build("aop", tmp_path, *RESNET)
+    model = build("aop", tmp_path, "--backbone", "resnet18", "--num_filters", "2")
     before = copy.deepcopy(model.net.state_dict())
     batches = begin_task(model)
     for batch in batches[:2]:

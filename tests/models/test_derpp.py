@@ -88,7 +88,7 @@ def test_task_end_stores_eval_mode_logits_of_the_final_parameters(tmp_path: Path
     for batch in begin_task(model):
         model.observe(*batch)
         assert model.buffer.is_empty()
-    model.net.layer4.eval()  # modules may be in different modes
+    model.net.layer3.eval()  # modules may be in different modes
     before = copy.deepcopy(model.net)
     model.meta_end_task(model.dataset)
 
@@ -96,7 +96,7 @@ def test_task_end_stores_eval_mode_logits_of_the_final_parameters(tmp_path: Path
         assert torch.equal(value, before.state_dict()[name]), name
     modes = {name: module.training for name, module in model.net.named_modules()}
     assert modes == {name: module.training for name, module in before.named_modules()}
-    assert modes["layer1"] and not modes["layer4.0.bn1"]
+    assert modes["layer1"] and not modes["layer3.0.bn1"]
 
     images = model.dataset.train_loader.dataset
     assert model.buffer.num_seen_examples == len(images) == 288 and len(model.buffer) == 50

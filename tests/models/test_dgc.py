@@ -6,7 +6,8 @@ import contextlib
 import math
 import random
 from argparse import Namespace
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from dgc_helpers import (
     ESTIMATORS,
     EXACT,
     FLAGS,
-    RESNET,
     STEPS,
     TaskFreeComparison,
     batch_with_past,
@@ -30,6 +30,7 @@ from dgc_helpers import (
     state,
 )
 from helpers import RESULT_FILES, assert_same_run, run
+from method_helpers import RESNET, Killed, kill_at
 from torch import Tensor
 
 from models.dgc_er import DgcEr
@@ -253,14 +254,30 @@ def test_task_free_runs_learn(base: str, estimator: str, tmp_path: Path) -> None
     assert summary["class_il"]["FAA"] > 60
 
 
+Trained = Callable[..., tuple[Any, Path]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A model after three tasks, and its directory; each is trained once."""
+
+    @cache
+    def train_once(name: str, *flags: str) -> tuple[Any, Path]:
+        _, model, directory = run(tmp_path_factory.mktemp(name), *FLAGS, "--stop_after", "3", *flags, model=name)
+        return model, directory
+
+    return train_once
+
+
+def without_correction(trained: Trained, base: str, estimator: str) -> tuple[Any, Path]:
+    return trained(f"dgc_{base}", "--dgc_m", "2", "--dgc_estimator", estimator, "--dgc_alpha", "0")
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("base", BASES)
-def test_alpha_zero_is_the_base_method_bit_for_bit(base: str, estimator: str, tmp_path: Path) -> None:
-    flags = [*FLAGS, "--stop_after", "3"]
-    fill = [] if base == "xder" else ["--buffer_fill", "task_end"]
-    _, plain, a = run(tmp_path / "base", *flags, *fill, model=base)
-    zero = ["--dgc_alpha", "0", "--dgc_m", "2", "--dgc_estimator", estimator]
-    _, calibrated, b = run(tmp_path / "dgc", *flags, *zero, model=f"dgc_{base}")
+def test_alpha_zero_is_the_base_method_bit_for_bit(base: str, estimator: str, trained: Trained) -> None:
+    plain, a = trained(base, *([] if base == "xder" else ["--buffer_fill", "task_end"]))
+    calibrated, b = without_correction(trained, base, estimator)
     assert all(torch.equal(x, y) for x, y in zip(plain.net.parameters(), calibrated.net.parameters(), strict=True))
     assert torch.equal(plain.buffer.examples, calibrated.buffer.examples)
     for name in RESULT_FILES[:-1]:
@@ -270,40 +287,23 @@ def test_alpha_zero_is_the_base_method_bit_for_bit(base: str, estimator: str, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("base", BASES)
-def test_calibration_changes_the_run(base: str, estimator: str, tmp_path: Path) -> None:
-    flags = [*FLAGS, "--stop_after", "3", "--dgc_m", "2", "--dgc_estimator", estimator]
-    _, zero, _ = run(tmp_path / "zero", *flags, "--dgc_alpha", "0", model=f"dgc_{base}")
-    _, some, _ = run(tmp_path / "some", *flags, "--dgc_alpha", "0.5", model=f"dgc_{base}")
+def test_calibration_changes_the_run(base: str, estimator: str, trained: Trained) -> None:
+    zero, _ = without_correction(trained, base, estimator)
+    some, _ = trained(f"dgc_{base}", "--dgc_m", "2", "--dgc_estimator", estimator, "--dgc_alpha", "0.5")
     assert not torch.equal(next(zero.net.parameters()), next(some.net.parameters()))
-
-
-class Killed(Exception):
-    pass
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("base", BASES)
-def test_resume_in_the_middle_of_a_stage_is_exact(
-    base: str, estimator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_in_the_middle_of_a_stage_is_exact(base: str, estimator: str, tmp_path: Path) -> None:
     flags = [*FLAGS, *RESNET, *DGC, "--stop_after", "3", "--dgc_estimator", estimator]
     _, _, straight = run(tmp_path / "straight", *flags, model=f"dgc_{base}")
     position = random.Random(estimator + base).randrange(8, 20)  # in task 2 or 3 of 7 steps each
-    steps = {"left": position}
-    observe = dgc_mixin.DgcMixin.observe
-
-    def dying(self, *args, **kwargs):
-        result = observe(self, *args, **kwargs)
-        steps["left"] -= 1
-        if steps["left"] == 0:
-            raise Killed
-        return result
-
-    with monkeypatch.context() as patch:
-        patch.setattr(dgc_mixin.DgcMixin, "observe", dying)
-        with pytest.raises(Killed):
-            run(tmp_path / "broken", *flags, "--checkpoint_every", "1", model=f"dgc_{base}")
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(dgc_mixin.DgcMixin, position, patch)
+        with pytest.raises(Killed):  # after a checkpoint of the step before
+            run(tmp_path / "broken", *flags, "--checkpoint_every", str(position - 1), model=f"dgc_{base}")
     _, _, resumed = run(tmp_path / "broken", *flags, model=f"dgc_{base}")
     assert_same_run(resumed, straight)
 

@@ -448,7 +448,7 @@ def test_what_the_end_of_a_task_computes(tmp_path: Path) -> None:
     pool = Examples(*(field.clone() for field in (model.buffer.examples, model.buffer.labels, model.buffer.logits)),
                     model.weights.clone())  # fmt: skip
     train_task(model, steps=4)
-    model.net.layer4.eval()  # modules may be in different modes
+    model.net.layer3.eval()  # modules may be in different modes
     net = copy.deepcopy(model.net)
     model.meta_end_task(model.dataset)
     for name, value in model.net.state_dict().items():

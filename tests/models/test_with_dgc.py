@@ -10,7 +10,7 @@ import pytest
 import torch
 from foreign_helpers import FOREIGN, flags_of, write
 from helpers import ROOT, run
-from method_helpers import Killed, assert_exact_resume, kill_at
+from method_helpers import RESNET, Killed, assert_exact_resume, kill_at
 
 import models
 from main import initialize
@@ -263,7 +263,7 @@ OBSERVES = {
 def observed(folder: Path, kind: str, *flags: str) -> tuple[Any, list[Any]]:
     """A base in its second task, and what DGC took through θ̃ at each step of it; None if a step was not corrected."""
     line = ["--plugin", write(folder, "base.py", BASE + OBSERVES[kind]), "--model", "base", "--dgc", "1", *flags]
-    line += ["--buffer_size", "60", "--minibatch_size", "8", "--backbone", "resnet18", "--num_filters", "2"]
+    line += ["--buffer_size", "60", "--minibatch_size", "8", *RESNET]
     model, dataset, _ = initialize(parse("--base_path", str(folder), "--dgc_alpha", "0.5", *line))
     for _ in range(2):
         loader, _ = dataset.get_data_loaders()

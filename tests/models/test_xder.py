@@ -237,7 +237,7 @@ def test_what_is_recorded_at_the_end_of_a_task(tmp_path: Path, monkeypatch: pyte
     train_task(model, steps=0)
     with torch.no_grad():
         model.net.classifier.bias[:] = torch.tensor([6.0, 0, 3, 3, *[5] * 6])  # true logits > 0, lower than others
-    model.net.layer4.eval()  # modules may be in different modes
+    model.net.layer3.eval()  # modules may be in different modes
     before = copy.deepcopy(model.net)
     model.meta_end_task(model.dataset)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import RESULT_FILES, assert_same, final_state, run, run_directory
+from method_helpers import RESNET
 
 import utils.resume.files
 from main import initialize
@@ -364,7 +365,7 @@ def test_an_unusable_device_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.numeric
 def test_channels_last_learns_the_same(tmp_path: Path) -> None:
-    flags = [*ER, "--backbone", "resnet18", "--num_filters", "4", "--n_epochs", "1", "--stop_after", "2"]
+    flags = [*ER, *RESNET, "--n_epochs", "1", "--stop_after", "2"]
     _, _, plain = run(tmp_path / "plain", *flags)
     _, model, fast = run(tmp_path / "fast", *flags, "-O", "1")
     assert model.net.conv1.weight.is_contiguous(memory_format=torch.channels_last)

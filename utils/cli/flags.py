@@ -62,6 +62,12 @@ def framework_parser(taken: Taken | None = None) -> ArgumentParser:
 
 
 @cache
+def framework_flags() -> frozenset[str]:
+    """All spellings: `--lr`, `-O`, …"""
+    return frozenset(framework_parser().flags())
+
+
+@cache
 def _declared() -> Mapping[str, Declared]:
     parser = framework_parser()
     add_mammoths_args(parser)

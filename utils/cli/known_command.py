@@ -10,6 +10,7 @@ import hashlib
 import json
 from argparse import Action
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def sources_sha256() -> str:
     """Checksum of the files that flags, and defaults of flags, may come from."""
     digest = hashlib.sha256()
     for file in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
-        if file.suffix in (".py", ".yaml", ".npz"):
-            digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+        with suppress(FileNotFoundError):  # removed since it was listed, as an editor does with its own
+            if file.suffix in (".py", ".yaml", ".npz"):
+                digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ import re
 
 import models
 from utils.cli.config import Config, selected
-from utils.cli.flags import framework_parser
+from utils.cli.flags import framework_flags
 from utils.cli.parser import ArgumentGroup, ArgumentParser
 from utils.errors import UsageError, UserError
 
@@ -39,4 +39,4 @@ def may_clash(chosen: Config) -> bool:
     if not entry.module:
         return True
     source = entry.file.read_text(encoding="utf-8", errors="replace")
-    return not framework_parser().flags().isdisjoint(re.findall(r"""["'](--?\w+)["']""", source))
+    return not framework_flags().isdisjoint(re.findall(r"""["'](--?\w+)["']""", source))

@@ -192,7 +192,11 @@ def _sources(kind: Kind, plugins: Sequence[str] = ()) -> Iterator[_Source]:
             yield _read(file, "", kind.decorator, file.stat().st_mtime_ns)
         return
     for file in sorted(path for path in (ROOT / kind.package).glob("*.py") if not path.name.startswith("_")):
-        yield _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
+        try:
+            source = _read(file, f"{kind.package}.{file.stem}", kind.decorator, file.stat().st_mtime_ns)
+        except FileNotFoundError:  # it was removed since it was listed, as an editor does with its own
+            continue
+        yield source
 
 
 def _in_process(kind: Kind) -> dict[str, Entry]:

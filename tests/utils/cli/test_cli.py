@@ -17,6 +17,7 @@ import datasets
 import main
 import models
 import utils.cli.known_command as known_command
+from utils.cli import registry
 from utils.cli.flags import framework_parser
 from utils.cli.known_command import command_sha256, finished_run
 from utils.cli.parse import parse_args, parser_of
@@ -451,6 +452,21 @@ def test_names_are_found_however_they_are_declared() -> None:
         assert {"annotated", "nested-name"} <= models.get_model_entries().keys()
     finally:
         file.unlink()
+
+
+def test_a_file_that_is_removed_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "own.py").write_text("class A:\n    NAME = 'own'\n")
+    (tmp_path / "models" / "gone.py").symlink_to("nowhere.py")
+    for module in (registry, known_command):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    assert list(models.get_model_entries()) == ["own"]
+    known_command.sources_sha256.cache_clear()
+    with_link = known_command.sources_sha256()
+    (tmp_path / "models" / "gone.py").unlink()
+    known_command.sources_sha256.cache_clear()
+    assert known_command.sources_sha256() == with_link
+    known_command.sources_sha256.cache_clear()
 
 
 def test_model_yaml_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,15 @@ OTHERS = {
     "no seed": "--model dgc_er",
 }
 AGAIN = {f"{name} again": flags for name, flags in OWN.items()}
+SAVED: dict[str, str] = {}
+for base, own in OWN.items():
+    flags = OURS[f"dgc_{base} sampled"]
+    SAVED |= {
+        f"{base} saved": f"{flags} --stop_after 2 --savecheck last",
+        f"{base} loaded": f"{flags} --start_from 2 --stop_after 2 --loadcheck last.pt",
+        f"{base} goes on": f"{flags} --start_from 2 --loadcheck last.pt",
+        f"{base} without DGC": f"{own} --start_from 2 --stop_after 2 --loadcheck last.pt",
+    }
 # Runs one command after the other in one process, as if each were the first: torch is loaded once.
 DRIVER = """
 import json, sys
@@ -163,7 +172,7 @@ def before(checkout: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def reports(checkout: Path, before: dict[str, Any]) -> dict[str, Any]:
     export(checkout)
-    return run(checkout, OURS | OFF | OTHERS | AGAIN)
+    return run(checkout, OURS | OFF | OTHERS | SAVED | AGAIN)
 
 
 def test_its_own_models_are_as_they_were(before: dict[str, Any], reports: dict[str, Any]) -> None:
@@ -217,21 +226,11 @@ def test_special_runs(name: str, steps: int, reports: dict[str, Any]) -> None:
     assert len(losses) == steps and all(map(math.isfinite, losses))
 
 
-def test_a_checkpoint_written_there_loads_again(checkout: Path, reports: dict[str, Any]) -> None:
+def test_a_checkpoint_written_there_loads_again(reports: dict[str, Any]) -> None:
     """Strictly: DGC adds nothing to the weights. Nothing but what a safe reader takes is in the file."""
-    commands = {}
-    for base, own in OWN.items():
-        flags = OURS[f"dgc_{base} sampled"]
-        commands |= {
-            f"{base} first": f"{flags} --stop_after 2 --savecheck last",
-            f"{base} again": f"{flags} --start_from 2 --stop_after 2 --loadcheck last.pt",
-            f"{base} goes on": f"{flags} --start_from 2 --loadcheck last.pt",
-            f"{base} without DGC": f"{own} --start_from 2 --stop_after 2 --loadcheck last.pt",
-        }
-    found = run(checkout, commands)
     for base in BASES:
-        first, on = found[f"{base} first"], found[f"{base} goes on"]
-        for same in (found[f"{base} again"], found[f"{base} without DGC"]):
+        first, on = reports[f"{base} saved"], reports[f"{base} goes on"]
+        for same in (reports[f"{base} loaded"], reports[f"{base} without DGC"]):
             assert (same["losses"], same["parameters"], same["buffer"]) == ([], first["parameters"], first["buffer"])
         assert len(on["losses"]) == 8 and all(map(math.isfinite, on["losses"]))
         assert on["weights"] != first["weights"] and set(on["buffer"]) >= {4, 5}  # the third task's

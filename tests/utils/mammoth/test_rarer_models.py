@@ -44,10 +44,11 @@ def train(name: str, base_path: Path, *flags: str) -> tuple[dict[str, Any], Any]
 
 @pytest.mark.parametrize("backbone", ["mnistmlp", pytest.param("resnet18", marks=pytest.mark.slow)])
 def test_a_column_for_each_task(backbone: str, tmp_path: Path) -> None:
+    """Measured, seeds 0 to 2, one thread and two: 93 … 100 with a ResNet; half the epochs leave 78 and 72 in seed 0."""
     network = ("--backbone", backbone) if backbone == "mnistmlp" else RESNET
     flags = (*flags_of("pnn"), "--plugin", str(FOREIGN / "seq_patches.py"), "--dataset", "seq-patches", *network)
     summary, model, _ = run(tmp_path, *flags, "--n_epochs", "4", model="pnn")
-    assert summary["task_il"]["FAA"] > beyond_chance(60) and len(model.nets) == model.n_tasks + 1
+    assert summary["task_il"]["FAA"] > 80 and len(model.nets) == model.n_tasks + 1
     assert not [p for column in model.nets[:-1] for p in column.parameters() if p.requires_grad]
 
 
