@@ -36,7 +36,7 @@ def verdict(difference: Difference, better: int) -> str:
 COLOURS = {"better": BLUE[0], "worse": VERMILION[0], "open": GREY[0], "one seed": GREY[0], NOT_RUN: GREY[0]}
 
 
-def draw(found: Results, output: Path) -> None:
+def draw(found: Results, output: Path, headline: str = "") -> None:
     plt, run = pyplot(), {(row, column) for row, column, _ in found.records}
     rows = [row for row in found.grid.rows if any(row == name for name, _ in run)]
     columns = [column for column in found.grid.columns if any(column == name for _, name in run)]
@@ -51,11 +51,12 @@ def draw(found: Results, output: Path) -> None:
     axes[0][0].set_ylim(len(rows) - 0.4, -0.6)
     seeds = {len(found.by_seed(row, column, "FAIA")) for row in rows for column in columns} - {0}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds, default=0))
-    figure.suptitle(
+    explained = (
         f"Change in points against the row named below the rung; bars: 95 % intervals over {count} seeds, paired.\n"
-        "Blue: better. Red: worse. Grey: open. Hollow: one seed. Arrow: beyond the axis. At the right: the mean.",
-        fontsize=7.5, x=0.01, ha="left", color=INK[0],
-    )  # fmt: skip
+        "Blue: better. Red: worse. Grey: open. Hollow: one seed. Arrow: beyond the axis. At the right: the mean."
+    )
+    figure.suptitle(headline, fontweight="bold", x=0.01, ha="left", color=INK[0])
+    figure.supxlabel(explained, fontsize=7.5, x=0.01, ha="left", color=INK[0])
     figure.savefig(output)
 
 

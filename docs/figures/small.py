@@ -27,6 +27,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
 START, END = "<!-- results: python -m docs.figures.small -->", "<!-- end of results -->"
 NOTHING = "Nothing has been run yet."
 LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
+HEADLINES = {"ladder": "Task weights cut forgetting; calibration lifts FAIA only where features are frozen"}
 MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
 OTHERS = {
     "alpha": "α",
@@ -140,7 +141,7 @@ def _dynamic(found: Results) -> str:
 
 def draw(tables: Tables, folder: Path) -> None:
     for name in LADDERS.keys() & tables.keys():
-        ladder.draw(tables[name], folder / f"{name}.png")
+        ladder.draw(tables[name], folder / f"{name}.png", HEADLINES.get(name, ""))
     if _has_loss(tables):
         draw_loss(tables["loss"], folder / "loss.png")
     if "body_rate" in tables:
@@ -183,8 +184,8 @@ def draw_body(found: Results, output: Path) -> None:
         axes.vlines(places, means - errors, means + errors, color=colour[0], linewidth=1)
         axes.plot(places, means, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
     axes.set_xticks(range(len(columns)), columns)
-    axes.set(xlabel="rate of the body over that of the classifier, from the second task on", ylabel="FAA (%)")
-    axes.set_title("From frozen features (ρ = 0) to free ones (ρ = 1)", fontweight="bold")
+    axes.set(xlabel="rate of the body over that of the classifier, from frozen (0) to free (1)", ylabel="FAA (%)")
+    axes.set_title("Calibration lifts replay where features are frozen or move slowly", fontweight="bold")
     name_lines(figure)
     figure.savefig(output)
 
