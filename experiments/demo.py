@@ -11,6 +11,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from experiments.report.calibration_picture import JOINT, TITLES, Matrices, draw, percent_closed
 from main import initialize
 from utils.cli.parse import parse_args
@@ -89,4 +91,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # steps on vectors are so short that a second thread only waits, and takes a core for it
     main()
