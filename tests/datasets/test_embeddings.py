@@ -99,6 +99,26 @@ def test_damaged_and_foreign_files_are_one_line(tmp_path: Path, content: bytes, 
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"dtype": "F8_E4M3"}, "train_x is of type F8_E4M3"),
+        ({"data_offsets": [0, 10**6]}, "train_x lies beyond the end of the file"),
+        ({"data_offsets": [8, 0]}, "train_x lies beyond the end of the file"),
+    ],
+)
+def test_a_header_that_does_not_fit_its_tensors_is_one_line(tmp_path: Path, entry: dict[str, Any], reason: str) -> None:
+    file = write_safetensors(tmp_path / "a.safetensors", {"train_x": np.zeros((2, 2), np.float32)})
+    content = file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["train_x"] |= entry
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(UserError, match=reason):
+        read_embeddings(str(file))
+
+
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +172,8 @@ def test_other_datasets_refuse_the_file_and_uneven_tasks(tmp_path: Path) -> None
         parse_args([*line, "--embeddings", "a.npz"])
     with pytest.raises(UserError, match="10 classes of seq-digits make no 3 equal tasks"):
         parse_args([*line, "--n_tasks", "3"])
+    with pytest.raises(UserError, match="seq-digits has 10 classes, fewer than tasks"):
+        parse_args([*line, "--n_tasks", "11"])
 
 
 # -- the run's name ----------------------------------------------------------------------------------------------------

@@ -148,6 +148,12 @@ def test_where_nothing_is_frozen_it_is_refused(tmp_path: Path, flags: list[str],
         initialize(parse_args(line))
 
 
+def test_dynamic_er_freezes_by_itself(tmp_path: Path) -> None:
+    line = ["--model", "dynamic_er", *DIGITS, "--buffer_size", "20", "--seed", "0", "--base_path", str(tmp_path)]
+    with pytest.raises(UsageError, match="freezes its extractors by itself"):
+        initialize(parse_args([*line, "--body_lr_scale", "0"]))
+
+
 def test_a_linear_classifier_is_frozen_features_all_over(tmp_path: Path) -> None:
     model, _ = build(tmp_path, "--dgc_params", "frozen")
     assert model.dgc_names() == ["classifier.weight", "classifier.bias"]

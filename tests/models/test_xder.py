@@ -64,6 +64,18 @@ def test_supervised_contrastive_loss(views: int, mode: str) -> None:
     torch.testing.assert_close(scaled, 2 * SupConLoss(0.5, mode, base_temperature=0.5)(z, labels))
 
 
+@pytest.mark.parametrize("wrong", [{"contrast_mode": "some"}, {"reduction": "max"}])
+def test_the_contrastive_loss_refuses_unknown_names(wrong: dict[str, str]) -> None:
+    (value,) = wrong.values()
+    with pytest.raises(ValueError, match=f"{value!r} unknown"):
+        SupConLoss(**wrong)
+
+
+def test_the_contrastive_loss_needs_views() -> None:
+    with pytest.raises(ValueError, match=r"\[B, views, D\], got \(4, 3\)"):
+        SupConLoss()(torch.zeros(4, 3))
+
+
 def test_an_anchor_without_positives_counts_as_zero() -> None:
     z = torch.randn(3, 1, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = SupConLoss(1.0, reduction="none")(z, torch.tensor([0, 1, 1]))
