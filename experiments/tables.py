@@ -42,7 +42,7 @@ def load_table(name: str, profile_name: str) -> Grid:
     methods = read_yaml(FOLDER / "methods.yaml") | table.get("methods", {})
     rows, compared_with = {}, {}
     for row in table["rows"]:
-        values = methods[row] | table.get("changes", {}).get(row, {})
+        values = methods[row] | table.get("changes", {}).get(row, {}) | profile.get("methods", {}).get(row, {})
         compared_with[row] = values.pop("paper", row)
         rows[row] = _with_flags(values, columns, profile)
     content = {

@@ -101,6 +101,9 @@ def test_tables_share_their_runs(everything: dict[tuple[str, str], Expansion]) -
         ("policy", "--model er --buffer_fill task_end --replay_weight tasks --buffer_size 2000"),
         ("equal_memory", "--model er --buffer_fill task_end --buffer_size 718"),
         ("estimators", "--model dgc_er --dgc_estimator released --buffer_size 2000"),
+        ("faia", "--model icarl --lr 0.3 --buffer_size 2000"),  # as published for this dataset
+        ("faia", "--model xder --model_config best --buffer_size 2000"),
+        ("faia", "--model dynamic_er --buffer_size 500"),  # its preset is for 200 epochs
         ("faia", "--model joint"),
     ],
 )
