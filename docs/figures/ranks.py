@@ -78,20 +78,25 @@ def order(found: Results, column: str) -> Order:
     return Order(places, spearman(theirs, ours))
 
 
-def describe(found: Results, column: str) -> str:
-    """The correlation in a sentence, and the methods that are out of place; empty if there are too few."""
-    found_order = order(found, column)
-    correlation = found_order.correlation
+def sentence(found: Results, column: str) -> str:
+    """The correlation in words; empty if there are too few methods."""
+    correlation = order(found, column).correlation
     if correlation.rho is None:
         return ""
     interval = "" if correlation.low is None else f", 95 % interval [{correlation.low:.2f}, {correlation.high:.2f}]"
     rho = f"Spearman's ρ = {correlation.rho:.2f}{interval}"
-    lines = [f"**{column}**: {rho}, over the {correlation.n} methods that both have."]
-    far = found_order.out_of_place()
-    if not far:
-        return f"{lines[0]} No method is more than {TOLERATED} ranks from its place."
-    rows = [[method, *(f"{rank:g}" for rank in found_order.places[method])] for method in far]
-    lines += [f"More than {TOLERATED} ranks from their place:", table([["", "the paper's rank", "ours"], *rows])]
+    return f"**{column}**: {rho}, over the {correlation.n} methods that both have."
+
+
+def describe(found: Results, column: str) -> str:
+    """The correlation in a sentence, and the methods that are out of place; empty if there are too few."""
+    said, far = sentence(found, column), order(found, column)
+    if not said:
+        return ""
+    if not far.out_of_place():
+        return f"{said} No method is more than {TOLERATED} ranks from its place."
+    rows = [[method, *(f"{rank:g}" for rank in far.places[method])] for method in far.out_of_place()]
+    lines = [said, f"More than {TOLERATED} ranks from their place:", table([["", "the paper's rank", "ours"], *rows])]
     return "\n\n".join(lines)
 
 

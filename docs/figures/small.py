@@ -3,7 +3,8 @@
     python -m docs.figures.small
 
 draws a picture of each ladder, of the loss along the way and of the rates of the body, and writes the tables into the
-page. What has no results is left out, and a cell without any run is `not run`.
+page, and the main table, beside the paper's numbers, into the project's README. What has no results is left out, and
+a cell without any run is `not run`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from experiments.results.statistics import Difference
 from experiments.results.stored import read_stored
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
+ROOT = FOLDER.parents[2]
 START, END = "<!-- results: python -m docs.figures.small -->", "<!-- end of results -->"
+IN_README = "<!-- small: python -m docs.figures.small -->", "<!-- end of small -->"
+IN_README_COLUMN, IN_README_METRIC = "S-CIFAR100, 500", "FAIA"
 NOTHING = "Nothing has been run yet."
 LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
 HEADLINES = {"ladder": "Task weights cut forgetting; calibration lifts FAIA only where features are frozen"}
@@ -121,6 +125,28 @@ def _order(found: Results) -> str:
     return "\n\n".join(["## In the paper's order?", *described]) if described else ""
 
 
+def beside_the_paper(found: Results) -> str:
+    """The main table of the README, two methods in a line, and how far the methods stand in the paper's order."""
+    cells = [_beside_the_paper(found, row) for row in found.grid.rows]
+    half = (len(cells) + 1) // 2
+    right = [*cells[half:], *[["", "", ""]] * (2 * half - len(cells))]
+    head = [f"{IN_README_METRIC} in %", "paper", "here"]
+    lines = [[*head, *head], *([*a, *b] for a, b in zip(cells[:half], right, strict=True))]
+    return f"{table(lines)}\n\n{ranks.sentence(found, IN_README_COLUMN)}"
+
+
+def _beside_the_paper(found: Results, row: str) -> list[str]:
+    """Joint training has no FAIA: its FAA."""
+    metric = "FAA" if row == "Joint" else IN_README_METRIC
+    paper = found.grid.paper.get(metric, {}).get(row, {}).get(IN_README_COLUMN)
+    own = found.summary(row, IN_README_COLUMN, metric)
+    if own.mean is None:
+        here = NOT_RUN
+    else:
+        here = f"{own.mean:.1f}" + ("" if own.se is None else f" ± {own.se:.1f}") + (f" ({metric})" * (row == "Joint"))
+    return [row, "" if paper is None else f"{paper.mean:.1f}", here]
+
+
 def _loss() -> str:
     return "\n\n".join(["## The loss over all training images so far", "![Loss over all images so far](loss.png)"])
 
@@ -194,6 +220,7 @@ def main() -> None:
     tables = stored(FOLDER)
     draw(tables, FOLDER)
     fill(FOLDER / "README.md", START, END, page(tables))
+    fill(ROOT / "README.md", *IN_README, beside_the_paper(tables["faia"]))
 
 
 if __name__ == "__main__":
