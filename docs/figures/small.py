@@ -41,6 +41,7 @@ OTHERS = {
     "estimators": "Estimators",
     "policy": "When the buffer is filled, and how replay is weighed",
     "equal_memory": "Equal memory",
+    "icarl_rate": "iCaRL's learning rate",
 }
 LEGEND = """\
 Means over the seeds, and the paired difference to the row in the second column with its 95 % interval;
@@ -132,7 +133,19 @@ def beside_the_paper(found: Results) -> str:
     right = [*cells[half:], *[["", "", ""]] * (2 * half - len(cells))]
     head = [f"{IN_README_METRIC} in %", "paper", "here"]
     lines = [[*head, *head], *([*a, *b] for a, b in zip(cells[:half], right, strict=True))]
-    return f"{table(lines)}\n\n{ranks.sentence(found, IN_README_COLUMN)}"
+    return "\n\n".join([table(lines), ranks.sentence(found, IN_README_COLUMN), _gains(found)])
+
+
+def _gains(found: Results) -> str:
+    """What DGC adds to each base, here and in the paper."""
+    paper = found.grid.paper.get(IN_README_METRIC, {})
+    gains = []
+    for row, spec in found.grid.rows.items():
+        difference = found.difference(row, IN_README_COLUMN, IN_README_METRIC)
+        if spec.against and row in paper and difference is not None and difference.summary.mean is not None:
+            theirs = paper[row][IN_README_COLUMN].mean - paper[spec.against][IN_README_COLUMN].mean
+            gains.append(f"{_change(difference)} for {row} (paper {theirs:+.1f})")
+    return f"What DGC adds to its base: {', '.join(gains)}."
 
 
 def _beside_the_paper(found: Results, row: str) -> list[str]:

@@ -121,6 +121,28 @@ def test_the_committed_page_is_that_of_the_committed_results() -> None:
     assert shown.partition(small.END)[0].strip() == small.page(small.stored(small.FOLDER))
 
 
+def test_the_main_table_of_the_readme_stands_beside_the_papers_numbers() -> None:
+    levels = {"base": (40.0, 42.0), "DGC": (41.0, 44.0), "Joint": (60.0,)}
+    found = results("faia", levels, columns=[small.IN_README_COLUMN], paper={"base": 50.0, "DGC": 52.5})
+    rows = small.beside_the_paper(found).splitlines()
+    assert [cell.strip() for cell in rows[2].split("|")[1:-1]] == [
+        "base",
+        "50.0",
+        "41.0 ± 1.0",
+        "Joint",
+        "",
+        "50.0 (FAA)",
+    ]
+    assert [cell.strip() for cell in rows[3].split("|")[1:-1]][3:] == ["absent", "", "not run"]
+    assert rows[-1] == "What DGC adds to its base: +1.5 [-4.9, +7.9] for DGC (paper +2.5)."
+
+
+def test_the_readme_shows_the_committed_main_table() -> None:
+    start, end = small.IN_README
+    shown = (ROOT / "README.md").read_text().partition(start)[2].partition(end)[0].strip()
+    assert shown == small.beside_the_paper(small.stored(small.FOLDER)["faia"])
+
+
 def test_the_highest_has_rank_1_and_equals_share_theirs() -> None:
     assert ranks.ranks([10.0, 30.0, 20.0]) == [3, 1, 2]
     assert ranks.ranks([5.0, 7.0, 5.0, 1.0]) == [2.5, 1, 2.5, 4]
