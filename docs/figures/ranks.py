@@ -78,9 +78,9 @@ def order(found: Results, column: str) -> Order:
     return Order(places, spearman(theirs, ours))
 
 
-def sentence(found: Results, column: str) -> str:
+def sentence(column: str, found: Order) -> str:
     """The correlation in words; empty if there are too few methods."""
-    correlation = order(found, column).correlation
+    correlation = found.correlation
     if correlation.rho is None:
         return ""
     interval = "" if correlation.low is None else f", 95 % interval [{correlation.low:.2f}, {correlation.high:.2f}]"
@@ -90,12 +90,13 @@ def sentence(found: Results, column: str) -> str:
 
 def describe(found: Results, column: str) -> str:
     """The correlation in a sentence, and the methods that are out of place; empty if there are too few."""
-    said, far = sentence(found, column), order(found, column)
+    found_order = order(found, column)
+    said, far = sentence(column, found_order), found_order.out_of_place()
     if not said:
         return ""
-    if not far.out_of_place():
+    if not far:
         return f"{said} No method is more than {TOLERATED} ranks from its place."
-    rows = [[method, *(f"{rank:g}" for rank in far.places[method])] for method in far.out_of_place()]
+    rows = [[method, *(f"{rank:g}" for rank in found_order.places[method])] for method in far]
     lines = [said, f"More than {TOLERATED} ranks from their place:", table([["", "the paper's rank", "ours"], *rows])]
     return "\n\n".join(lines)
 

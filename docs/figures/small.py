@@ -133,7 +133,8 @@ def beside_the_paper(found: Results) -> str:
     right = [*cells[half:], *[["", "", ""]] * (2 * half - len(cells))]
     head = [f"{IN_README_METRIC} in %", "paper", "here"]
     lines = [[*head, *head], *([*a, *b] for a, b in zip(cells[:half], right, strict=True))]
-    return "\n\n".join([table(lines), ranks.sentence(found, IN_README_COLUMN), _gains(found)])
+    order = ranks.sentence(IN_README_COLUMN, ranks.order(found, IN_README_COLUMN))
+    return "\n\n".join([table(lines), order, _gains(found)])
 
 
 def _gains(found: Results) -> str:
@@ -233,7 +234,8 @@ def main() -> None:
     tables = stored(FOLDER)
     draw(tables, FOLDER)
     fill(FOLDER / "README.md", START, END, page(tables))
-    fill(ROOT / "README.md", *IN_README, beside_the_paper(tables["faia"]))
+    if "faia" in tables:
+        fill(ROOT / "README.md", *IN_README, beside_the_paper(tables["faia"]))
 
 
 if __name__ == "__main__":
