@@ -3,6 +3,7 @@
 # make gpu: on a machine with a GPU, what the code does there: tests, every method, steps/s, memory, waits, hours → gpu.json
 # make traces: record the loss traces in tests/losses again.   make traces-against REV=main: compare them with a
 # revision's, byte for byte.
+# make requirements: the files that pip installs from, after a change of the dependencies in pyproject.toml.
 # make lock: the exact versions of requirements-lock.txt again; make REQUIREMENTS=requirements-lock.txt installs those.
 # make TORCH_INDEX=https://download.pytorch.org/whl/cpu: without CUDA, for a machine that has no GPU.
 PYTHON ?= python3
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(if $(TORCH_IND
 # in which order.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check test test-numeric coverage gpu lint types traces traces-against lock clean
+.PHONY: demo check test test-numeric coverage gpu lint types traces traces-against requirements lock clean
 
 demo: .venv/installed
 	$(BIN)/python -m experiments.demo
@@ -59,6 +60,9 @@ traces-against: .venv/installed-dev
 .venv/installed-dev: requirements-dev.txt .venv/installed
 	$(PIP) -r requirements-dev.txt
 	touch $@
+
+requirements: .venv/installed
+	$(BIN)/python -m docs.requirements
 
 # Resolved as for an empty environment, whatever is installed in this one.
 lock: .venv/installed

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backbone import register_backbone
-from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, xavier
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, returned, xavier
 
 
 class MNISTMLP(MammothBackbone):
@@ -60,10 +60,7 @@ class MNISTMLP(MammothBackbone):
     def forward(self, x: Tensor, returnt: ReturnTypes = "out") -> Any:
         check_returnt(returnt)
         features = F.relu(self.fc2(F.relu(self.fc1(x.flatten(1)))))
-        if returnt == "features":
-            return features
-        logits = self.classifier(features)
-        return logits if returnt == "out" else (logits, features)
+        return returned(returnt, features, self.classifier)
 
 
 BaseMNISTMLP = MNISTMLP  # Mammoth's name

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backbone import register_backbone
-from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, returned
 from backbone.utils.imagenet import load_imagenet
 
 # By block. Not an attribute of it, so that neither copies of a network nor checkpoints carry maps of some batch.
@@ -169,15 +169,7 @@ class ResNet(MammothBackbone):
             out = layer(out)
             if returnt == "full":
                 maps.append(layer[-1].prerelu if self.return_prerelu else out)
-        features = _pool(out)
-        if returnt == "features":
-            return features
-        logits = self.classifier(features)
-        return logits if returnt == "out" else (logits, maps if returnt == "full" else features)
-
-
-def _pool(x: Tensor) -> Tensor:
-    return F.adaptive_avg_pool2d(x, 1).flatten(1)
+        return returned(returnt, F.adaptive_avg_pool2d(out, 1).flatten(1), self.classifier, maps)
 
 
 @register_backbone("resnet18")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchvision.models import resnet50 as torchvision_resnet50
 
 from backbone import register_backbone
-from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, returned
 from backbone.utils.imagenet import load_imagenet
 
 STEM = ("conv1", "bn1", "relu", "maxpool")
@@ -42,11 +42,7 @@ class ResNetBottleneck(MammothBackbone):
             x = self.get_submodule(name)(x)
             if returnt == "full" and name in ("relu", *STAGES):
                 maps.append(x)
-        features = x.mean((2, 3))
-        if returnt == "features":
-            return features
-        logits = self.classifier(features)
-        return logits if returnt == "out" else (logits, maps if returnt == "full" else features)
+        return returned(returnt, x.mean((2, 3)), self.classifier, maps)
 
 
 @register_backbone("resnet50")

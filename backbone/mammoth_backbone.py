@@ -18,6 +18,16 @@ def check_returnt(returnt: str) -> None:
         raise ValueError(f"unknown returnt {returnt!r}; valid are {', '.join(get_args(ReturnTypes))}")
 
 
+def returned(returnt: ReturnTypes, features: Tensor, classifier: nn.Module, maps: Any = None) -> Any:
+    """What `returnt` asks a network for; one without intermediate maps gives its features in their place."""
+    if returnt == "features":
+        return features
+    logits = classifier(features)
+    if returnt == "out":
+        return logits
+    return logits, features if returnt == "both" or maps is None else maps
+
+
 def xavier(m: nn.Module) -> None:
     """For `net.apply(xavier)`: Glorot-uniform weights and zero biases in linear layers, others untouched."""
     if isinstance(m, nn.Linear):

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from backbone import register_backbone
-from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, returned
 from backbone.MNISTMLP import MNISTMLP
 
 
@@ -29,11 +29,7 @@ class LinearNet(MammothBackbone):
 
     def forward(self, x: Tensor, returnt: ReturnTypes = "out") -> Any:
         check_returnt(returnt)
-        features = x.flatten(1)
-        if returnt == "features":
-            return features
-        logits = self.classifier(features)
-        return logits if returnt == "out" else (logits, features)
+        return returned(returnt, x.flatten(1), self.classifier)
 
 
 @register_backbone("linear")

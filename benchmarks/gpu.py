@@ -195,7 +195,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> Figures:
     device = torch.device(args.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device: torch sees no GPU here; --device cpu --width 4 tries the script itself")
+        raise UserError(
+            "no CUDA device: torch sees no GPU here; to try the script itself: "
+            "python -m benchmarks.gpu --device cpu --width 4"
+        )
     if unknown := set(args.parts) - set(PARTS):
         raise UserError(f"unknown part {unknown.pop()!r}; valid are {', '.join(PARTS)}")
     use_random_images()

@@ -124,7 +124,6 @@ def _dataset_class(args: Namespace) -> type[ContinualDataset]:
     Never to the class itself: a second dataset in the same process must not inherit them.
     """
     from datasets.utils.continual_dataset import ContinualDataset
-    from datasets.utils.protocol import task_fields
 
     cls: Any = selected(args, DATASETS).load()
     fields, flags, file = read_dataset_config(
@@ -140,19 +139,46 @@ def _dataset_class(args: Namespace) -> type[ContinualDataset]:
         if len(fields[key]) != cls.CHANNELS:
             raise UsageError(f"{file}: {key}: {list(fields[key])} must be {cls.CHANNELS} numbers, one per channel")
     cls = _with_fields(cls, fields | cls.fields(args))
-    return _with_fields(
-        cls, task_fields(cls, getattr(args, "n_tasks", None), getattr(args, "classes_first_task", None))
-    )
+    return _with_fields(cls, _task_fields(cls, args))
 
 
 def _with_fields(cls: Any, fields: dict[str, Any]) -> Any:
     return type(cls.__name__, (cls,), fields) if fields else cls
 
 
+def _task_fields(cls: Any, args: Namespace) -> dict[str, Any]:
+    """`N_TASKS` and `N_CLASSES_PER_TASK` under `--n_tasks` and `--classes_first_task`; nothing without these flags.
+
+    All tasks have equally many classes, except the first if its number is given.
+    """
+    n_tasks, first = getattr(args, "n_tasks", None), getattr(args, "classes_first_task", None)
+    if n_tasks is None and first is None:
+        return {}
+    flag = f"--n_tasks {n_tasks}" if n_tasks else f"--classes_first_task {first}"
+    if cls.SETTING in ("domain-il", "general-continual"):
+        raise UsageError(f"{flag}: the tasks of {cls.NAME} ({cls.SETTING}) have all classes; leave it out")
+    n_tasks, n_classes = n_tasks or cls.N_TASKS, cls.N_CLASSES
+    if n_tasks > n_classes:
+        raise UsageError(f"{flag}: {cls.NAME} has {n_classes} classes, fewer than tasks; use at most {n_classes} tasks")
+    if first is None:
+        if n_classes % n_tasks:
+            raise UsageError(
+                f"{flag}: {n_classes} classes of {cls.NAME} make no {n_tasks} equal tasks; use a divisor of "
+                f"{n_classes}, or --classes_first_task"
+            )
+        return {"N_TASKS": n_tasks, "N_CLASSES_PER_TASK": n_classes // n_tasks}
+    rest, others = n_classes - first, n_tasks - 1
+    if not others or rest < others or rest % others:
+        raise UsageError(
+            f"--classes_first_task {first}: the other {max(rest, 0)} classes of {cls.NAME} make no {others} equal "
+            f"tasks; choose another --n_tasks (it counts all tasks, {n_tasks} now)"
+        )
+    return {"N_TASKS": n_tasks, "N_CLASSES_PER_TASK": [first] + [rest // others] * others}
+
+
 def _with_own_loaders(cls: Any, fields: dict[str, Any], flags: dict[str, Any], file: str) -> type[ContinualDataset]:
     """A class written for Mammoth, made fit for the training loop; there every key of the YAML is an attribute, too."""
-    from datasets.utils.foreign.own_loaders import OwnLoaders
-    from datasets.utils.foreign.yaml_transforms import compose
+    from datasets.utils.foreign.own_loaders import OwnLoaders, compose
 
     attributes = flags | fields
     for key in attributes.keys() & set(TRANSFORMS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.cifar import SequentialCifar
 from datasets.utils.foreign.siblings import sibling
 
@@ -22,17 +22,9 @@ class SequentialCIFAR100(SequentialCifar):
     N_CLASSES = 100
     MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
-    @set_default_from_args("lr_scheduler")
-    def get_scheduler_name(self) -> str:
-        return "multisteplr"
-
-    @set_default_from_args("lr_milestones")
-    def get_scheduler_milestones(self) -> list[int]:
-        return [35, 45]
-
-    @set_default_from_args("sched_multistep_lr_gamma")
-    def get_scheduler_gamma(self) -> float:
-        return 0.1
+    get_scheduler_name = flag_default("lr_scheduler", "multisteplr")
+    get_scheduler_milestones = flag_default("lr_milestones", [35, 45])
+    get_scheduler_gamma = flag_default("sched_multistep_lr_gamma", 0.1)
 
 
 def __getattr__(name: str) -> Any:

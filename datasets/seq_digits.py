@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.continual_dataset import ContinualDataset
 
 SPLIT_SEED = 0
@@ -47,14 +47,6 @@ class SequentialDigits(ContinualDataset):
         rows = _test_mask(labels) != train
         return images[rows], labels[rows]  # copies, which are the caller's to change
 
-    @set_default_from_args("backbone")
-    def get_backbone(self) -> str:
-        return "mnistmlp"
-
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 10
-
-    @set_default_from_args("batch_size")
-    def get_batch_size(self) -> int:
-        return 32
+    get_backbone = flag_default("backbone", "mnistmlp")
+    get_epochs = flag_default("n_epochs", 10)
+    get_batch_size = flag_default("batch_size", 32)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from datasets.transforms.standardise import Standardise
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.continual_dataset import ContinualDataset
-from datasets.utils.embedding_file import Embeddings, embeddings_sha256, read_embeddings
+from datasets.utils.embedding_file import Embeddings, read_embeddings
 from datasets.utils.image_set import ImageSet
 from datasets.utils.vector_set import VectorSet
 from utils.errors import UsageError
@@ -56,7 +56,7 @@ class SequentialEmbeddings(ContinualDataset):
 
     @classmethod
     def content_sha256(cls, args: Namespace) -> str:
-        return embeddings_sha256(cls.file(args))
+        return read_embeddings(cls.file(args)).sha256
 
     # -- data -------------------------------------------------------------------------------------------------
 
@@ -100,26 +100,9 @@ class SequentialEmbeddings(ContinualDataset):
 
     # -- defaults: chosen for `er` on held-out training vectors ------------------------------------------------
 
-    @set_default_from_args("backbone")
-    def get_backbone(self) -> str:
-        return "linear"
-
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 10
-
-    @set_default_from_args("batch_size")
-    def get_batch_size(self) -> int:
-        return 32
-
-    @set_default_from_args("optim_wd")
-    def get_weight_decay(self) -> float:
-        return 1e-4
-
-    @set_default_from_args("lr_scheduler")
-    def get_scheduler_name(self) -> str:
-        return "linear"
-
-    @set_default_from_args("scheduler_mode")
-    def get_scheduler_mode(self) -> str:
-        return "iter"
+    get_backbone = flag_default("backbone", "linear")
+    get_epochs = flag_default("n_epochs", 10)
+    get_batch_size = flag_default("batch_size", 32)
+    get_weight_decay = flag_default("optim_wd", 1e-4)
+    get_scheduler_name = flag_default("lr_scheduler", "linear")
+    get_scheduler_mode = flag_default("scheduler_mode", "iter")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.downloads import obtain, one_line_reads, unpack
 from datasets.utils.image_cache import load_images
@@ -85,14 +85,6 @@ class SequentialTinyImagenet(ContinualDataset):
             )
         return wnids
 
-    @set_default_from_args("backbone")
-    def get_backbone(self) -> str:
-        return "resnet18"
-
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 100
-
-    @set_default_from_args("batch_size")
-    def get_batch_size(self) -> int:
-        return 32
+    get_backbone = flag_default("backbone", "resnet18")
+    get_epochs = flag_default("n_epochs", 100)
+    get_batch_size = flag_default("batch_size", 32)

@@ -56,7 +56,8 @@ def table(matrices: dict[str, Matrices], summaries: dict[str, dict[str, Any]]) -
         numbers = "".join(
             f"{'–' if metrics[key] is None else f'{metrics[key]:.2f}':>8}" for key in ("FAA", "FAIA", "FF")
         )
-        lines.append(f"{TITLES[name]:34}{numbers}{summaries[name]['stored_bytes']:>10,}")
+        size = "all data" if name == JOINT else f"{summaries[name]['stored_bytes']:,}"
+        lines.append(f"{TITLES[name]:34}{numbers}{size:>10}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -43,10 +42,9 @@ class Derpp(ReplayModel):
         loss_mse = loss_replay = torch.zeros((), device=self.device)
         v, w = self.task_weights()
         if not self.buffer.is_empty():
-            draw = partial(self.buffer.get_data, self.args.minibatch_size, transform=self.transform, device=self.device)
-            replayed, _, stored_logits = draw()
+            replayed, _, stored_logits = self.draw_replay()
             loss_mse = F.mse_loss(self.net(replayed), stored_logits)
-            replayed, replayed_labels, _ = draw()
+            replayed, replayed_labels, _ = self.draw_replay()
             loss_replay = self.loss(self.net(replayed), replayed_labels)
         loss = v * loss_ce + w * self.args.alpha * loss_mse + w * self.args.beta * loss_replay
         loss.backward()

@@ -12,8 +12,3 @@ class DgcEr(DgcMixin, Er):
     NAME = "dgc_er"
     COMPATIBILITY = ["class-il", "task-il", "domain-il", "general-continual"]
     DGC_JOINED = True
-
-    def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
-        """Those of ER's mean over one concatenated batch, or the paper's 1/t and (t−1)/t (eq. 15)."""
-        by_tasks = getattr(self, "past_images", 0) and replayed
-        return self.task_weights() if by_tasks else super().dgc_weights(stream, replayed)

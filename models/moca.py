@@ -88,9 +88,7 @@ class Moca(ReplayModel):
         loss_stream = self.loss(self.net(inputs), labels)
         loss_replay = torch.zeros((), device=self.device)
         if not self.buffer.is_empty():
-            images, replayed_labels = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.transform, device=self.device
-            )
+            images, replayed_labels = self.draw_replay()
             features = self.net(images, returnt="features")
             if self.args.task_free or self.n_old_classes:
                 features = self.perturb(features, images, self._is_old(replayed_labels, labels), labels)

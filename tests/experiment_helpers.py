@@ -58,7 +58,7 @@ def finish(cell: Cell, first: float, last: tuple[float, float], seconds: float =
         n_tasks=2,
         steps=40,
         parameters=1234,
-        size={"stored_bytes": 5678},
+        stored_bytes=5678,
     )
 
 

@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from docs import not_for_pip
 from docs.figures.quickstart import NOTEBOOK, execute
 from docs.lock import lock
+from docs.requirements import requirements
+from utils.mammoth.export import version
 
 # One epoch instead of ten, and runs elsewhere than in the reader's folder.
 SHORT = "from functools import partial\nrun = partial(run, n_epochs=1, base_path={folder!r})"
@@ -66,6 +68,15 @@ def test_a_lock_file_names_versions_and_the_platform() -> None:
     packages = [{"metadata": {"name": name, "version": version}} for name, version in (("torch", "2"), ("Ab", "1"))]
     *header, first, second = lock(json.dumps({"environment": environment, "install": packages})).splitlines()
     assert (first, second) == ("Ab==1", "torch==2") and "Python 3.12.1 on Linux x86_64" in header[1]
+
+
+def test_requirements_and_citation_say_what_pyproject_says() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    made = requirements(text)
+    assert {name: (ROOT / name).read_text(encoding="utf-8") for name in made} == made and len(made) == 2
+    assert version() == tomllib.loads(text)["project"]["version"]
+    assert f"\nversion: {version()}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_lock_file_meets_every_requirement_and_names_no_address() -> None:

@@ -83,11 +83,12 @@ def read_sessions(directory: Path) -> list[SimpleNamespace]:
 
 def make_args(**changes: Any) -> Namespace:
     fields = dict(nowand=0, wandb_project="dgc", wandb_entity="lab", wandb_name=None, model="er")
+    fields |= dict(dataset="seq-cifar10", wandb_group=None, wandb_tags=["tfcl", "grid"])
     return Namespace(**fields | changes)
 
 
 def make_logger(directory: Path, args: Namespace) -> WandbLogger:
-    return WandbLogger(args, "ab12", {"lr": 0.1, "buffer_size": 500}, "seq-cifar10", ["tfcl", "grid"], directory)
+    return WandbLogger(args, "ab12", {"lr": 0.1, "buffer_size": 500}, directory)
 
 
 def window(first: int, last: int) -> Window:

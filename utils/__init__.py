@@ -18,7 +18,6 @@ from utils.mammoth.helpers import (
 )
 
 __all__ = [
-    "__version__",
     "binary_to_boolean_type",
     "create_if_not_exists",
     "custom_str_underscore",
@@ -30,7 +29,6 @@ __all__ = [
     "setup_logging",
     "smart_joint",
 ]
-__version__ = "0.1.0"
 # Modules that only files written for Mammoth import, as `utils.mixup`; a file of that name in this folder goes first.
 __path__.append(f"{__path__[0]}/mammoth/surface")
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from utils.cli.flags import role
+from utils.cli.flags import declared
 from utils.errors import UserError
 from utils.resume.files import atomic_write
 from utils.resume.store import archive_damage, compact, reason_of, write_archive
@@ -47,21 +47,20 @@ def save_mammoth_checkpoint(
     With `--savecheck last` only the last of the tasks up to `end_task` is written. Returns the path, or None if nothing
     was due.
     """
-    last = task + 1 >= end_task
+    only_last = getattr(args, "savecheck", None) == "last"
     if checkpoint_name is None:
-        if getattr(args, "savecheck", None) == "last" and not last:
+        if only_last and task + 1 < end_task:
             return None
-        per_task = getattr(args, "savecheck", None) != "last"
-        suffix = "joint" if getattr(args, "joint", False) else str(task) if per_task else "last"
+        suffix = "joint" if getattr(args, "joint", False) else "last" if only_last else str(task)
         checkpoint_name = f"{run_name(args, model)}_{suffix}"
     path = Path(args.checkpoint_path, f"{checkpoint_name}.pt")
+    # No machine's name.
+    flags = {n: v for n, v in to_parsable_obj(args).items() if not n.startswith(("_", "conf_"))}
     content = {
         "model": _with_aliases(model),
         "optimizer": to_parsable_obj(optimizer_st),
         "scheduler": to_parsable_obj(scheduler_st),
-        "args": {
-            n: v for n, v in to_parsable_obj(args).items() if not n.startswith(("_", "conf_"))
-        },  # no machine's name
+        "args": flags,
         "results": to_parsable_obj(results),
         "state": state,
         **_buffer_content(args, model),
@@ -85,7 +84,7 @@ def mammoth_load_checkpoint(
     """
     path = Path(path)
     content = read_mammoth_checkpoint(path)
-    stored = {name: value for name, value in (content.get("args") or {}).items() if role(name).handed_on}
+    stored = {name: value for name, value in (content.get("args") or {}).items() if declared(name).role.handed_on}
     if return_only_args:
         return stored
     if model is None:

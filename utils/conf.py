@@ -46,16 +46,13 @@ def get_device(avail_devices: str | None = None, *, flag: str = "--device") -> t
     `avail_devices`: a torch device name, or GPU ids separated by commas: the one with most free memory is taken.
     Without it CUDA is preferred to MPS and MPS to the CPU. `flag` is the option that an error message names.
     """
-    global _device
-    if _device is None or avail_devices is not None:
-        _device = _choose_device(avail_devices, flag)
-    return _device
+    return begin_on(avail_devices, flag) if _device is None or avail_devices is not None else _device
 
 
-def begin_on(wanted: str | None) -> torch.device:
+def begin_on(wanted: str | None, flag: str = "--device") -> torch.device:
     """The device of a run that begins, whatever that of an earlier run in this process was."""
     global _device
-    _device = _choose_device(wanted, "--device")
+    _device = _choose_device(wanted, flag)
     return _device
 
 

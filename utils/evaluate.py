@@ -21,10 +21,9 @@ class Evaluation:
     task_il: list[float]
     confusion: torch.Tensor
 
-    def per_class(self) -> list[float | None]:
-        """Accuracy of each class in percent; None for a class without test images."""
-        hits, totals = self.confusion.diagonal().tolist(), self.confusion.sum(1).tolist()
-        return [100.0 * hit / total if total else None for hit, total in zip(hits, totals, strict=True)]
+    def per_class(self) -> torch.Tensor:
+        """Accuracy of each class in percent; NaN for a class without test images."""
+        return 100.0 * self.confusion.diagonal().double() / self.confusion.sum(1)
 
 
 @torch.no_grad()

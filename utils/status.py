@@ -166,13 +166,12 @@ def progress_bar(i: int, max_iter: int | None, epoch: int | str, task_number: in
 
 def duration(seconds: float) -> str:
     """In two units: `3 d 4 h`, `2 h 5 min`, `4 min 10 s`, `12 s`."""
-    whole = round(seconds)
+    left = round(seconds)
+    parts: list[str] = []
     units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
-    parts = []
-    for name, size in units:
-        amount, whole = divmod(whole, size)
-        parts.append((amount, name))
-    first = next((i for i, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
-    return " ".join(
-        f"{amount} {name}" for amount, name in parts[first : first + 2] if amount or first == len(parts) - 1
-    )
+    first = next((i for i, (_, size) in enumerate(units) if left >= size), len(units) - 1)
+    for name, size in units[first : first + 2]:
+        amount, left = divmod(left, size)
+        if amount or not parts:
+            parts.append(f"{amount} {name}")
+    return " ".join(parts)

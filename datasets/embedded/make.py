@@ -24,7 +24,7 @@ from torch import Tensor
 from backbone.ResNetBlock import ResNet, resnet8
 from datasets.seq_cifar100 import SequentialCIFAR100
 from datasets.seq_embeddings import EMBEDDED
-from datasets.utils.npz import write_npz
+from datasets.utils.embedding_file import write_npz
 from datasets.utils.torchvision_files import load_cifar
 from utils.augmentations import BatchTransform
 

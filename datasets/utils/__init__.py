@@ -35,6 +35,11 @@ def set_default_from_args(flag: str) -> Callable[[Callable[..., Any]], Any]:
     return functools.partial(DefaultFromArgs, flag)
 
 
+def flag_default(flag: str, value: Any) -> Any:
+    """The same for a method that does no more than return a value: `get_epochs = flag_default("n_epochs", 50)`."""
+    return DefaultFromArgs(flag, lambda: value)
+
+
 def default_flags(cls: type) -> dict[str, Any]:
     """The flags that a dataset class gives defaults to; a subclass overrides its bases."""
     defaults: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.torchvision_files import load_cifar
 
@@ -29,14 +29,6 @@ class SequentialCifar(ContinualDataset):
     def _load(self, train: bool) -> Any:
         return load_cifar(self.SOURCE, self.args.base_path, train)
 
-    @set_default_from_args("backbone")
-    def get_backbone(self) -> str:
-        return "resnet18"
-
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 50
-
-    @set_default_from_args("batch_size")
-    def get_batch_size(self) -> int:
-        return 32
+    get_backbone = flag_default("backbone", "resnet18")
+    get_epochs = flag_default("n_epochs", 50)
+    get_batch_size = flag_default("batch_size", 32)

@@ -12,12 +12,11 @@ import torch
 import torch.nn.functional as F
 
 from datasets.utils import construct
-from datasets.utils.confusions import confused_with
 from datasets.utils.foreign.interface import MammothDataset
 from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from datasets.utils.held_out import so_far
 from datasets.utils.image_set import ImageSet
-from datasets.utils.label_noise import UNLABELLED, labelled, some_unlabelled, some_wrong
+from datasets.utils.label_noise import UNLABELLED, confused_with, labelled, some_unlabelled, some_wrong
 from datasets.utils.loader import TaskLoader
 from datasets.utils.splits import Splits, checked_images, make_splits
 from utils.augmentations import BatchTransform

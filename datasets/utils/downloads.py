@@ -151,7 +151,7 @@ def _reach(url: str) -> None:
 
 def unpack(archive: Path, name: str) -> Path:
     """Unpack an archive beside itself; `name`, the file or folder in it, appears only when it is complete."""
-    from torchvision.datasets.utils import extract_archive  # not above: see datasets.utils.published
+    from torchvision.datasets.utils import extract_archive  # not above: see datasets.utils.torchvision_files
 
     target = archive.parent / name
     with one_line_errors(target), tempfile.TemporaryDirectory(dir=archive.parent, prefix=".unpacking-") as temporary:

@@ -1,25 +1,30 @@
-"""Files of embeddings: labelled vectors in `.npz` or `.safetensors`, read without running any code that they hold."""
+"""Files of embeddings: labelled vectors in `.npz` or `.safetensors`, read without running any code that they hold.
+
+Those that are written are the same bytes whenever they are made from the same arrays.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from datasets.utils.npz import write_npz
 from utils.errors import UserError
+from utils.resume.files import atomic_write
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
 SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4"}
 SAFETENSORS_TYPES |= {"I64": "<i8"}
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip archive can hold
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Embeddings:
     test_y: np.ndarray
     class_names: list[str]
     provenance: str
+    sha256: str = ""  # of the file, which names a run's data wherever it lies
 
     @property
     def n_classes(self) -> int:
@@ -56,19 +62,7 @@ def read_embeddings(file: str) -> Embeddings:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int, size: int) -> Embeddings:
     """`changed` and `size` only tell one state of the file from another."""
-    return _checked(path, read_arrays(path))
-
-
-def embeddings_sha256(file: str) -> str:
-    """SHA-256 of the file's content, which names a run's data wherever the file lies; read once, as the content is."""
-    path = Path(file)
-    status = path.stat()
-    return _sha256(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=2)
-def _sha256(path: Path, changed: int, size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return replace(_checked(path, read_arrays(path)), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -115,6 +109,21 @@ def _safetensors(path: Path) -> dict[str, Any]:
             raise ValueError(f"{name} lies beyond the end of the file")
         arrays[name] = np.frombuffer(body[first:last], SAFETENSORS_TYPES[entry["dtype"]]).reshape(entry["shape"])
     return arrays
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any], flag: str | None = None) -> None:
+    """As `np.savez`, which writes the time of day into the file; complete or not at all, and nothing pickled.
+
+    Not compressed: bytes of features hardly get smaller, and what a compressor writes depends on its version.
+    """
+
+    def write(file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy", EPOCH), "w") as entry:
+                    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+
+    atomic_write(path, write, flag=flag)
 
 
 # -- what a file must hold -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from datasets.utils import set_default_from_args
+from datasets.utils import flag_default
 from datasets.utils.continual_dataset import ContinualDataset
 from utils.errors import UsageError
 
@@ -32,6 +32,4 @@ class GCLDataset(ContinualDataset):
                 raise UsageError(f"--{flag} 1: {cls.NAME} is one stream, with no task to come; leave it out")
         super().check_args(args)
 
-    @set_default_from_args("n_epochs")
-    def get_epochs(self) -> int:
-        return 1
+    get_epochs = flag_default("n_epochs", 1)

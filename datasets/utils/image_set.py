@@ -186,7 +186,7 @@ def transform_bytes(images: Tensor, transform: Any) -> Tensor:
     """Transform a batch of bytes, NCHW: at once if the transform can, else image by image, from PIL as in Mammoth."""
     if is_batched(transform):
         return apply_transform(images, transform)
-    from torchvision.transforms.functional import to_pil_image  # not above: see datasets.utils.published
+    from torchvision.transforms.functional import to_pil_image  # not above: it takes as long to import as torch
 
     return torch.stack([transform(to_pil_image(image)) for image in images.cpu()]).to(images.device)
 

@@ -15,6 +15,7 @@ from experiments.cells import expand
 from experiments.dashboard.layout import BARS, IMAGES, LINES, Dashboard, Panel, Runs, Section, dashboard
 from experiments.report.styles import BLUE, GREY, INK, VERMILION, pyplot
 from experiments.results.collection import Results
+from experiments.results.records import LESS_IS_BETTER
 from experiments.tables import load_table
 
 PICTURE = Path(__file__).with_suffix(".svg")
@@ -47,7 +48,7 @@ def draw(shown: Dashboard, picture: Path) -> None:
     figure.text(
         0.1 / WIDTH,
         1 - 0.24 / height,
-        f"Workspace “{shown.title}”: a sketch, all values are made up",
+        f"Workspace “{shown.title}”: a sketch with made-up values (grey: SGD, orange: ER, blue: DGC-ER)",
         fontsize=10,
         weight="bold",
         color=INK[0],
@@ -103,7 +104,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             axes.plot(0.06 + 0.88 * t, curve, color=colour, linewidth=1.4)
             axes.fill_between(0.06 + 0.88 * t, curve - 0.03, curve + 0.03, color=colour, alpha=0.2, linewidth=0)
     elif panel.kind == BARS:
-        for at, (colour, length) in enumerate(((GREY[0], 0.35), (VERMILION[0], 0.6), (BLUE[0], 0.72))):
+        lengths = (0.72, 0.6, 0.35) if panel.keys[0] in LESS_IS_BETTER else (0.35, 0.6, 0.72)
+        for at, (colour, length) in enumerate(zip((GREY[0], VERMILION[0], BLUE[0]), lengths, strict=True)):
             axes.barh(0.3 + 0.17 * at, length, 0.11, 0.06, color=colour, xerr=0.03, error_kw={"linewidth": 0.8})
     elif panel.kind == IMAGES:
         for at in range(4):

@@ -51,10 +51,6 @@ class Runs:
     by: tuple[str, ...]
     curves: int
 
-    def has(self, tags: Iterable[str]) -> bool:
-        """Whether a run with these tags is one of them."""
-        return all(set(group) & set(tags) for group in self.tags)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -93,7 +89,7 @@ def dashboard(results: Sequence[Results]) -> Dashboard:
     measured = _measures_gradients(cells)
     return Dashboard(
         ", ".join([*(grid.name for grid in grids), *profiles]),
-        Runs("all runs", tuple(filter(None, tags)), by, len(_settings(cells, by))),
+        Runs("all runs", tuple(filter(None, tags)), by, _curves(cells, by)),
         tuple(
             _sections(_metrics(grids), measured, "\n\n".join(dict.fromkeys(filter(None, map(differences, results)))))
         ),
@@ -175,7 +171,7 @@ def _chapter(results: Results) -> Iterable[Block]:
 def _column_runs(grid: Grid, column: str, rows: list[str], cells: Sequence[Cell]) -> Runs:
     by = telling_settings(cells, ("model",))
     tags = ((wandb_tag(grid.name),), _tags([grid.profile]), _tags([column]), _tags(rows))
-    return Runs(column or grid.name, tuple(filter(None, tags)), by, len(_settings(cells, by)))
+    return Runs(column or grid.name, tuple(filter(None, tags)), by, _curves(cells, by))
 
 
 def _tags(names: Iterable[str]) -> tuple[str, ...]:
@@ -209,7 +205,7 @@ def telling_settings(cells: Sequence[Cell], first: Sequence[str]) -> tuple[str, 
 
     Of `first` those are taken that differ at all, since they are what a reader looks for.
     """
-    configs = list(_distinct_configs(cells).values())
+    configs = _distinct_configs(cells)
     names = sorted({name for config in configs for name in config})
     varying = [name for name in names if len({_value(config, name) for config in configs}) > 1]
     chosen = [name for name in first if name in varying]
@@ -222,20 +218,20 @@ def telling_settings(cells: Sequence[Cell], first: Sequence[str]) -> tuple[str, 
     return tuple(chosen) or (first[-1],)
 
 
-def _settings(cells: Sequence[Cell], by: Sequence[str]) -> set[tuple[str, ...]]:
-    """The different values of some settings: as many as there are curves."""
-    return {tuple(_value(config, key) for key in by) for config in _distinct_configs(cells).values()}
+def _curves(cells: Sequence[Cell], by: Sequence[str]) -> int:
+    """How many different values some settings have together."""
+    return len({tuple(_value(config, key) for key in by) for config in _distinct_configs(cells)})
 
 
 def _value(config: Mapping[str, Any], name: str) -> str:
     return repr(config.get(name))
 
 
-def _distinct_configs(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
+def _distinct_configs(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """What the runs log as their settings, each once."""
     unseeded = {cell.argv[:-1]: cell for cell in cells}  # whose last flag is the seed
     configs = [logged_settings(cell) for cell in unseeded.values()]
-    return {repr(sorted(config.items())): config for config in configs}
+    return list({repr(sorted(config.items())): config for config in configs}.values())
 
 
 def logged_settings(cell: Cell) -> dict[str, Any]:

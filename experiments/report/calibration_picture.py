@@ -28,14 +28,14 @@ def percent_closed(replay: float, calibrated: float, joint: float) -> float:
 def draw(matrices: dict[str, Matrices], bound: Sequence[Sequence[float]], picture: Path, conditions: str) -> None:
     """`bound`: for each seed the accuracy of joint training on the first task, the first two, and so on."""
     plt = pyplot()
-    figure = plt.figure(figsize=(12.5, 3.9), constrained_layout=True)
-    left, right = np.asarray(figure.subfigures(1, 2, width_ratios=[1.15, 1]))
+    figure = plt.figure(figsize=(9.6, 3.7), constrained_layout=True)
+    left, right = np.asarray(figure.subfigures(1, 2, width_ratios=[1.5, 1]))
     curves = {name: np.array([average_accuracy(a) for a in seeds]) for name, seeds in matrices.items() if name != JOINT}
     curves[JOINT] = np.array(bound)
     _draw_curves(left.subplots(), curves, conditions)
     _draw_matrices(right, {name: np.mean(seeds, axis=0) for name, seeds in matrices.items() if name != JOINT})
     picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=130)
+    figure.savefig(picture, dpi=170)
 
 
 def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: str) -> None:
@@ -56,9 +56,9 @@ def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: 
             va="center",
             fontsize=9,
         )
-    _mark_gap(axes, tasks[-1] + 4.7, ends)
+    _mark_gap(axes, tasks[-1] + 6.5, ends)
     axes.set(xlabel="tasks seen", ylabel="accuracy on all of them (%)", xticks=tasks, ylim=(0, None))
-    axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 6.8)
+    axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 9.6)
     axes.set_title(conditions, fontsize=9, loc="left")
 
 
@@ -76,8 +76,6 @@ def _mark_gap(axes: Any, x: float, ends: dict[str, float]) -> None:
 
 
 def _draw_matrices(figure: Any, matrices: dict[str, NDArray[np.float64]]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     panels = figure.subplots(1, len(matrices), sharey=True)
     high = max(float(np.nanmax(a)) for a in matrices.values())
     for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
@@ -85,11 +83,12 @@ def _draw_matrices(figure: Any, matrices: dict[str, NDArray[np.float64]]) -> Non
         image = axes.imshow(matrix, cmap="viridis", vmin=0, vmax=high, extent=(0.5, last, last, 0.5))
         axes.set_title(LABELS[name], fontsize=9, color=COLOURS[name])
         axes.set_xlabel("on task", fontsize=9)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        shown = sorted({1, (len(matrix) + 1) // 2, len(matrix)})
+        axes.set(xticks=shown, yticks=shown)
         axes.spines[:].set_visible(False)
         axes.grid(visible=False)
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel("after task", fontsize=9)
-    bar = figure.colorbar(image, ax=panels, orientation="horizontal", shrink=0.6, aspect=30, pad=0.03)
+    bar = figure.colorbar(image, ax=panels, orientation="horizontal", shrink=0.8, aspect=25, pad=0.03)
     bar.set_label("accuracy (%)", fontsize=9)
     bar.outline.set_visible(False)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,15 +28,15 @@ PAIRS, ALL = "pairs", "all"
 CAPTIONS = {
     "accuracy": "AA_t, the mean Class-IL accuracy in % on the tasks seen, after each task t: mean over seeds; bands, "
     "for methods in colour with several seeds: ± one standard error. A base is dashed, the method compared with it "
-    "solid.",
+    "solid. In small axes grey is the range of all rows.",
     "matrices": "Class-IL accuracy in % on task j (across) after task i (down): mean over seeds; beside a base and the "
-    "method compared with it, their difference (purple: higher, orange: lower). All matrices of a panel share a scale, "
-    "and so do its differences.",
+    "method compared with it, their difference (purple: higher, orange: lower). All matrices of a panel share a scale; "
+    "each difference has its own, which is above it.",
     "memory": "FAIA: mean over seeds; bars, with several seeds: ± one standard error. Memory is the network at the end "
     "of a run (4 bytes per parameter) plus all that the method keeps besides: buffer, calibration vectors, copies of "
     "the network. A level line keeps nothing.",
-    "loss": "Training loss, replay included, over the training steps: mean over seeds; vertical lines begin a task. "
-    "Losses of different methods have different terms.",
+    "loss": "Training loss, replay included, over the training steps: mean over seeds; vertical lines begin a task. A "
+    "base is black and dashed, the method compared with it solid; losses of other methods have other terms.",
     "gradients": "Relative error ‖estimate − true‖ / ‖true‖ and cosine of gradient estimates over the training steps: "
     "mean over seeds. True is the gradient over all past data; at an error of 1 an estimate is no better than none.",
 }
@@ -44,7 +45,9 @@ LEFT, RIGHT, TOP, BOTTOM = 0.58, 0.12, 0.3, 0.42  # inches around the axes
 HEIGHT = 2.6
 LETTER, NAME_HEIGHT = 0.056, 0.13  # inches of a name
 TILE, TILE_TOP, TILE_LETTERS = 0.92, 0.32, 21  # inches of a matrix and of its title, and letters in a line of that
-ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference
+ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference; axes in a row, at most
+MOST_LINES = 8  # that axes show
+AXES_HEIGHT, AXES_TOP, AXES_GAP, AXES_LETTERS = 0.85, 0.3, 0.12, 60  # inches of small axes; letters in all their titles
 ESTIMATES = {
     "batch": ("one replay batch", GREY[0], (1, 2), 1.0),
     "buffer": ("whole buffer", INK[0], (6, 3), 1.2),
@@ -127,9 +130,9 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
         title = full_name(column)
         of_interest = {row for row in rows if looks[row].of_interest}
         for kind, has, draw, in_pairs in (
-            ("accuracy", lambda c: c.average_accuracy, draw_accuracy, of_interest),
+            ("accuracy", lambda c: c.average_accuracy, partial(draw_accuracy, bases=bases), of_interest),
             ("matrices", _has_matrix, partial(draw_matrices, bases=bases), {*mains, *mains.values()} or of_interest),
-            ("loss", lambda c: c.loss[0], draw_loss, of_interest),
+            ("loss", lambda c: c.loss[0], partial(draw_loss, bases=bases), of_interest),
         ):
             for view, shown in _views({row: cell for row, cell in cells.items() if has(cell)}, in_pairs):
                 yield column, kind, view, draw(shown, looks, title=title)
@@ -185,8 +188,57 @@ def _line(style: Style) -> dict[str, Any]:
     return {"color": style.light, "linewidth": 0.8 * style.width, "linestyle": dash, "zorder": 2 + style.width}
 
 
-def draw_accuracy(cells: Rows, looks: Looks, title: str = "") -> Any:
-    figure, (axes,) = _panel(list(cells), title, "tasks seen", "AA_t in %")
+def _groups(rows: Iterable[str], bases: dict[str, str] | None) -> list[tuple[str, ...]]:
+    """Each pair, the base first; then the rows in none."""
+    known = list(rows)
+    pairs = [(base, row) for row, base in (bases or {}).items() if row in known and base in known]
+    return [*pairs, *((row,) for row in known if not any(row in pair for pair in pairs))]
+
+
+def _small_axes(
+    groups: Sequence[Sequence[str]], looks: Looks, title: str, x_label: str, y_label: str
+) -> tuple[Any, list[Any]]:
+    """A figure with axes for each group, on the same scales and named after what they show."""
+    across = min(ACROSS, math.ceil(math.sqrt(len(groups))))
+    lines = math.ceil(len(groups) / across)
+    height = TOP + BOTTOM + lines * (AXES_HEIGHT + AXES_TOP)
+    figure = pyplot().figure(figsize=(WIDTH, height))
+    edges = {"left": LEFT / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - (TOP + AXES_TOP / 2) / height}
+    gaps = {"bottom": BOTTOM / height, "wspace": AXES_GAP, "hspace": AXES_TOP / AXES_HEIGHT}
+    axes = list(figure.subplots(lines, across, squeeze=False, sharex=True, sharey=True, gridspec_kw=edges | gaps).flat)
+    for one, group in zip(axes, groups, strict=False):
+        name = wrapped(group[-1], AXES_LETTERS // across)
+        one.set_title(name, loc="left", color=looks[group[-1]].light, fontsize=NAME_SIZE - 0.5, pad=2, linespacing=1)
+    for unused in axes[len(groups) :]:
+        unused.remove()
+    for last in axes[: len(groups)][-across:]:
+        last.tick_params(labelbottom=True)
+    _title(figure, title)
+    figure.supxlabel(x_label, y=0.04 / height, fontsize=NAME_SIZE)
+    figure.supylabel(y_label, x=0.04 / WIDTH, fontsize=NAME_SIZE)
+    return figure, axes[: len(groups)]
+
+
+def draw_accuracy(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
+    """Lines with their names at the ends; with many methods axes for each pair and each other one."""
+    labels = (title, "tasks seen", "AA_t in %")
+    if len(cells) <= MOST_LINES:
+        figure, (axes,) = _panel(list(cells), *labels)
+        _draw_accuracies(axes, cells, looks)
+        name_lines(figure)
+        return figure
+    groups = _groups(cells, bases)
+    figure, small = _small_axes(groups, looks, *labels)
+    means = zip_longest(*(_means_and_errors(cell.average_accuracy)[0] for cell in cells.values()), fillvalue=math.nan)
+    known = [[mean for mean in by_task if mean == mean] or [math.nan] for by_task in means]
+    tasks, lowest, highest = range(1, len(known) + 1), list(map(min, known)), list(map(max, known))
+    for axes, group in zip(small, groups, strict=True):
+        axes.fill_between(tasks, lowest, highest, color=LINE[0], alpha=0.6, linewidth=0, zorder=1)
+        _draw_accuracies(axes, {row: cells[row] for row in group}, looks)
+    return figure
+
+
+def _draw_accuracies(axes: Any, cells: Rows, looks: Looks) -> None:
     for row, cell in cells.items():
         tasks = range(1, len(cell.average_accuracy) + 1)
         means, errors = _means_and_errors(cell.average_accuracy)
@@ -195,8 +247,6 @@ def draw_accuracy(cells: Rows, looks: Looks, title: str = "") -> Any:
             low, high = ([m + sign * e for m, e in zip(means, errors, strict=True)] for sign in (-1, 1))
             axes.fill_between(tasks, low, high, color=looks[row].light, alpha=0.15, linewidth=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    name_lines(figure)
-    return figure
 
 
 def _means_and_errors(values: Iterable[Summary]) -> tuple[list[float], list[float]]:
@@ -204,15 +254,18 @@ def _means_and_errors(values: Iterable[Summary]) -> tuple[list[float], list[floa
     return _floats(v.mean for v in known), _floats(v.se for v in known)
 
 
-def draw_loss(cells: Rows, looks: Looks, title: str = "") -> Any:
-    figure, (axes,) = _panel(list(cells), title, "training step", "training loss")
-    for start in max((cell.task_starts[1:] for cell in cells.values()), key=len, default=[]):
-        axes.axvline(start, color=LINE[0], linewidth=0.8, zorder=0)
-    for row, cell in cells.items():
-        steps, values = cell.loss
-        axes.plot(steps, _floats(values), label=row, **_line(looks[row]) | {"linewidth": 1})
-    axes.set_ylim(bottom=0)
-    name_lines(figure)
+def draw_loss(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
+    """Axes for each pair, and for each row in none: only the losses of a pair can be compared."""
+    groups = _groups(cells, bases)
+    figure, small = _small_axes(groups, looks, title, "training step", "training loss")
+    for axes, group in zip(small, groups, strict=True):
+        for start in max((cells[row].task_starts[1:] for row in group), key=len):
+            axes.axvline(start, color=LINE[0], linewidth=0.6, zorder=0)
+        for row in reversed(group):  # the base above the other and in black, because they are often the same
+            steps, values = cells[row].loss
+            base = {"color": INK[0], "linewidth": 0.6} if row != group[-1] else {}
+            axes.plot(steps, _floats(values), label=row, **_line(looks[row]) | {"zorder": 2} | base)
+    small[0].set_ylim(bottom=0)
     return figure
 
 
@@ -272,18 +325,15 @@ def _floats(values: Iterable[float | None]) -> list[float]:
 
 def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
     """For each pair the base, the method and the difference; then the methods without a pair."""
-    import numpy as np
-
     square = {row: _square(cell.matrix) for row, cell in cells.items()}
-    pairs = {row: base for row, base in (bases or {}).items() if row in square and base in square}
-    pairs = {row: base for row, base in pairs.items() if square[row].shape == square[base].shape}
+    alike = {r: b for r, b in (bases or {}).items() if {r, b} <= square.keys() and square[r].shape == square[b].shape}
     tiles: list[tuple[str, Any, bool]] = []  # name, values, and whether they are a difference
-    for row, base in pairs.items():
-        tiles += [(base, square[base], False), (row, square[row], False)]
-        tiles.append(("difference", square[row] - square[base], True))
-    tiles += [(row, square[row], False) for row in square if row not in {*pairs, *pairs.values()}]
-    reach = {of: max((np.nanmax(np.abs(v)) for _, v, d in tiles if d is of), default=0) or 1 for of in (False, True)}
-    return _tiled(tiles, reach, title)
+    for group in _groups(square, alike):
+        tiles += [(row, square[row], False) for row in group]
+        if len(group) > 1:
+            base, row = group
+            tiles.append(("difference", square[row] - square[base], True))
+    return _tiled(tiles, title)
 
 
 def _square(matrix: list[Values]) -> Any:
@@ -295,8 +345,9 @@ def _square(matrix: list[Values]) -> Any:
     return square
 
 
-def _tiled(tiles: list[tuple[str, Any, bool]], reach: dict[bool, float], title: str) -> Any:
+def _tiled(tiles: list[tuple[str, Any, bool]], title: str) -> Any:
     """All matrices are images in one pair of axes, in inches: axes of their own would take seconds."""
+    import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
 
     from utils.run.heatmap import COLOURS
@@ -306,21 +357,22 @@ def _tiled(tiles: list[tuple[str, Any, bool]], reach: dict[bool, float], title: 
     _title(figure, title)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
-    colours = {False: LinearSegmentedColormap.from_list("accuracy", COLOURS / 255), True: "PuOr"}
-    images = {}
+    highest = max(np.nanmax(values) for _, values, difference in tiles if not difference) or 1
+    accuracy = {"vmin": 0, "vmax": highest, "cmap": LinearSegmentedColormap.from_list("accuracy", COLOURS / 255)}
     for number, (name, values, difference) in enumerate(tiles):
         left = 0.1 + number % ACROSS * (WIDTH - 0.6) / ACROSS
         top = 0.15 + number // ACROSS * (TILE + TILE_TOP) + TILE_TOP
-        scale = {"vmin": -reach[True] if difference else 0, "vmax": reach[difference], "cmap": colours[difference]}
-        place = (left, left + TILE, top + TILE, top)
-        images[difference] = axes.imshow(values, interpolation="none", extent=place, aspect="auto", **scale)
+        place = {"extent": (left, left + TILE, top + TILE, top), "interpolation": "none", "aspect": "auto"}
+        if difference:
+            reach = np.nanmax(np.abs(values)) or 1
+            name = f"{name}, ±{reach:.0f}"
+            axes.imshow(values, vmin=-reach, vmax=reach, cmap="PuOr", **place)
+        else:
+            image = axes.imshow(values, **accuracy, **place)
         axes.text(left, top - 0.03, wrapped(name, TILE_LETTERS), fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    for difference, image in images.items():
-        top, high = 0.45 + difference * TILE / 2, TILE / 2 - 0.12
-        place = ((WIDTH - 0.5) / WIDTH, 1 - (top + high) / height, 0.08 / WIDTH, high / height)
-        bar = figure.colorbar(image, cax=figure.add_axes(place), format="%+.0f" if difference else "%.0f %%")
-        bar.set_ticks([-reach[True], reach[True]] if difference else [0, reach[False]])
-        bar.ax.tick_params(labelsize=NAME_SIZE - 1, length=0, pad=2)
-        bar.outline.set_visible(False)
+    beside = ((WIDTH - 0.5) / WIDTH, 1 - (0.45 + TILE) / height, 0.08 / WIDTH, TILE / height)
+    bar = figure.colorbar(image, cax=figure.add_axes(beside), format="%.0f %%", ticks=[0, highest])
+    bar.ax.tick_params(labelsize=NAME_SIZE - 1, length=0, pad=2)
+    bar.outline.set_visible(False)
     return figure

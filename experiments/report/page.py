@@ -87,14 +87,17 @@ def _filters(results: Sequence[Results]) -> str:
 
 
 def _figures(panels: Sequence[Panel]) -> str:
-    """Benchmark by benchmark, and in it kind by kind."""
+    """Benchmark by benchmark, and in it kind by kind: beside each other, unless a kind has several panels."""
     parts = []
     for benchmark, members in groupby(panels, key=lambda panel: panel.benchmark):
-        parts.append(f"<h3>{escape(benchmark)}</h3>")
+        parts.append(f'<h3>{escape(benchmark)}</h3><div class="figures">')
         for kind, of_kind in groupby(members, key=lambda panel: panel.kind):
-            shown = "".join(map(_panel, of_kind))
+            shown = list(of_kind)
             words = f"<strong>{TITLES[kind]}.</strong> {escape(CAPTIONS[kind])}"
-            parts.append(f'<figure><div class="panels">{shown}</div><figcaption>{words}</figcaption></figure>')
+            several = ' class="several"' if len({panel.title for panel in shown}) > 1 else ""
+            panes = "".join(map(_panel, shown))
+            parts.append(f'<figure{several}><div class="panels">{panes}</div><figcaption>{words}</figcaption></figure>')
+        parts.append("</div>")
     return f'<section id="figures"><h2>Figures</h2>{"".join(parts)}</section>' if parts else ""
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from experiments.grid import PaperValue
+from experiments.grid import Grid, PaperValue
 from experiments.report.figures import Looks, Panel
 from experiments.report.tables import (
     LEGEND,
@@ -35,18 +36,39 @@ BAR = 120  # units that the interval of a difference is drawn in
 escape = html.escape
 
 
+class Place(NamedTuple):
+    """A column of a table on the page."""
+
+    metric: str
+    column: Column
+    label: str
+
+
 def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
     """A table with all its metrics, pairs and notes."""
     grid = results.grid
     parts = [f'<section id="{anchor}" class="result"><h2>{escape(title)}</h2>']
     parts.append('<p class="nothing" hidden>The filters hide all of this table.</p><div class="content">')
-    for metric in grid.metrics:
-        numbers, differences = _numbers(results, metric, looks), _differences(results, metric, looks)
-        parts.append(f'<h3>{with_arrow(metric)}</h3><div class="metric">{numbers}{differences}</div>')
+    for name, places in _tables(grid):
+        numbers, differences = _numbers(results, name, places, looks), _differences(results, name, places, looks)
+        parts.append(f'<h3>{escape(name)}</h3><div class="metric">{numbers}{differences}</div>')
     notes = [*grid.notes, *missing([results.expansion])]
     if notes:
         parts.append("<ul class=notes>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     return "\n".join([*parts, "</div></section>"])
+
+
+def _tables(grid: Grid) -> list[tuple[str, list[Place]]]:
+    """Names and columns: a table for each metric, or one with all metrics if the grid has one column."""
+    if len(grid.columns) == 1 < len(grid.metrics):
+        (column,) = columns(grid, "")
+        return [(full_name(column), [Place(m, column._replace(group=""), with_arrow(m)) for m in grid.metrics])]
+    tables = []
+    for metric in grid.metrics:
+        found = columns(grid, metric)
+        labels = [column.label if groups(found) else full_name(column) for column in found]
+        tables.append((with_arrow(metric), [Place(metric, *place) for place in zip(found, labels, strict=True)]))
+    return tables
 
 
 def swatch(row: str, looks: Looks) -> str:
@@ -77,25 +99,23 @@ def scale_notice(results: Sequence[Results]) -> str:
     return "".join(parts)
 
 
-def _numbers(results: Results, metric: str, looks: Looks) -> str:
-    found, paper = columns(results.grid, metric), results.grid.paper.get(metric, {})
+def _numbers(results: Results, name: str, places: list[Place], looks: Looks) -> str:
     others = {row for row in results.grid.rows if not looks[row].of_interest}
     some_pair = len(others) < len(results.grid.rows)  # a table without any shows all its rows in both views
     rows = []
     for row in results.grid.rows:
-        cells = [
-            f'<td data-c="{i}">{_cell(results, row, column, metric, paper.get(row, {}).get(column.name))}</td>'
-            for i, column in enumerate(found)
-        ]
+        cells = [f'<td data-c="{i}">{_cell(results, row, place)}</td>' for i, place in enumerate(places)]
         view = f' class="{ONLY_ALL}"' if some_pair and row in others else ""
         rows.append(f'<tr{view}><th scope="row">{swatch(row, looks)}{escape(row)}</th>{"".join(cells)}</tr>')
-    words = "mean ± standard error (number of seeds)" + (", below it the paper’s number" if paper else "")
-    return _table(f"{metric}: {words}", found, "Method", rows)
+    beside = any(results.grid.paper.get(place.metric) for place in places)
+    words = "mean ± standard error (number of seeds)" + (", below it the paper’s number" if beside else "")
+    return _table(f"{name}: {words}", places, "Method", rows)
 
 
-def _cell(results: Results, row: str, column: Column, metric: str, paper: PaperValue | None) -> str:
-    gap = results.gap(row, column.name, metric)
-    summary = results.summary(row, column.name, metric)
+def _cell(results: Results, row: str, place: Place) -> str:
+    metric, column = place.metric, place.column.name
+    gap = results.gap(row, column, metric)
+    summary = results.summary(row, column, metric)
     if gap is None:
         mean, error, n = number_parts(summary)
         lacking = len(results.grid.seeds) - summary.n
@@ -103,6 +123,7 @@ def _cell(results: Results, row: str, column: Column, metric: str, paper: PaperV
         ours = f'<b>{mean}</b> <span class="se">{error} {n}</span>{note}'
     else:
         ours = _gap_text(gap)
+    paper = results.grid.paper.get(metric, {}).get(row, {}).get(column)
     return ours + ("" if paper is None else _paper(results, summary, paper))
 
 
@@ -122,61 +143,63 @@ def _paper(results: Results, summary: Summary, paper: PaperValue) -> str:
     return f'<span class="paper">paper {escape(paper.text)}{verdict}</span>'
 
 
-def _differences(results: Results, metric: str, looks: Looks) -> str:
-    by_row = pairs(results, metric)
-    if not by_row:
-        return ""
-    reach = reach_of(d for differences in by_row.values() for d in differences)
+def _differences(results: Results, name: str, places: list[Place], looks: Looks) -> str:
+    known = {place.metric: pairs(results, place.metric) for place in places}
+    reach = {
+        metric: reach_of(d for differences in by_row.values() for d in differences) for metric, by_row in known.items()
+    }
     rows = []
-    for row, differences in by_row.items():
-        against = str(results.grid.rows[row].against)
-        cells = [
-            difference_cell(d, metric, reach) or _gap(results, (row, against), column, metric)
-            for d, column in zip(differences, results.grid.columns, strict=True)
-        ]
-        shown = "".join(f'<td data-c="{i}">{cell}</td>' for i, cell in enumerate(cells))
-        rows.append(f'<tr><th scope="row">{pair_name(row, against, looks)}</th>{shown}</tr>')
-    return _table(f"{metric}: {PAIRS}".rstrip("."), columns(results.grid, metric), "Pair", rows)
+    for row, spec in results.grid.rows.items():
+        if any(row in by_row for by_row in known.values()):
+            pair = row, str(spec.against)
+            cells = [f'<td data-c="{i}">{_difference(results, pair, p, reach)}</td>' for i, p in enumerate(places)]
+            rows.append(f'<tr><th scope="row">{pair_name(*pair, looks)}</th>{"".join(cells)}</tr>')
+    return _table(f"{name}: {PAIRS}".rstrip("."), places, "Pair", rows) if rows else ""
 
 
-def reach_of(differences: Iterable[Difference | None]) -> float:
-    """How far from 0 the intervals go."""
-    known = [d for d in differences if d is not None and d.summary.mean is not None]
-    ends = [abs(end) for d in known for end in (d.low, d.high, d.summary.mean) if end is not None]
-    return max(ends, default=0.0) or 1.0
-
-
-def _gap(results: Results, pair: tuple[str, str], column: str, metric: str) -> str:
-    """Why a difference has no number: what one of both rows lacks for good, or else runs."""
+def _difference(results: Results, pair: tuple[str, str], place: Place, reach: dict[str, float]) -> str:
+    """Or why there is none: what one of both rows lacks for good, or else runs."""
+    metric, column = place.metric, place.column.name
+    if shown := difference_cell(results.difference(pair[0], column, metric), metric, reach[metric]):
+        return shown
     gaps = [gap for row in pair if (gap := results.gap(row, column, metric)) is not None]
     return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=NOT_RUN))
 
 
-def difference_cell(difference: Difference | None, metric: str, reach: float, brief: bool = False) -> str:
-    """Number, interval and outcome; empty if it has no number. The p-value and the seeds are left out if brief."""
+def reach_of(differences: Iterable[Difference | None]) -> float:
+    """How far from 0 the intervals go."""
+    ends = [abs(end) for d in differences if d is not None for end in (d.low, d.high) if end is not None]
+    return max(ends, default=0.0) or 1.0
+
+
+def difference_cell(
+    difference: Difference | None, metric: str, reach: float, brief: bool = False, seeds: int | None = None
+) -> str:
+    """Number, interval and outcome; empty if it has no number."""
     if difference is None or difference.summary.mean is None:
         return ""
-    mean, _, test = difference_text(difference).replace("-", "−").partition(" ")
+    mean, _, test = difference_text(difference, brief, seeds).replace("-", "−").partition(" ")
     outcome = judged(difference, metric)
     word = "" if outcome == UNCLEAR else f'<span class="outcome">{outcome}</span>'
     return (
         f'<span class="difference {outcome}"><b>{mean}</b> {_interval(difference, reach)}{word}'
-        f'<span class="test">{escape(test.partition(", p")[0] if brief else test)}</span></span>'
+        f'<span class="test">{escape(test)}</span></span>'
     )
 
 
 def _interval(difference: Difference, reach: float) -> str:
-    """The interval against zero, all of a table on one scale."""
+    """The interval against zero, all of a table on one scale; nothing for one seed, which has none."""
+    low, high, mean = difference.low, difference.high, difference.summary.mean
+    if low is None or high is None or mean is None:
+        return ""
 
     def at(value: float) -> str:
         return f"{BAR / 2 * (1 + value / reach):.1f}"
 
-    low, high, mean = difference.low, difference.high, difference.summary.mean
-    assert mean is not None
-    bar = "" if low is None or high is None else f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>'
     return (
         f'<svg class="interval" viewBox="-4 0 {BAR + 8} 14" aria-hidden="true">'
-        f'<line class="zero" x1="{BAR // 2}" x2="{BAR // 2}" y1="0" y2="14"/>{bar}'
+        f'<line class="zero" x1="{BAR // 2}" x2="{BAR // 2}" y1="0" y2="14"/>'
+        f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>'
         f'<circle cx="{at(mean)}" cy="7" r="3.5"/></svg>'
     )
 
@@ -187,17 +210,17 @@ def data_of(place: Column | Panel) -> str:
     return "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value is not None)
 
 
-def _table(caption: str, found: list[Column], corner: str, rows: list[str]) -> str:
+def _table(caption: str, places: list[Place], corner: str, rows: list[str]) -> str:
     """In a box of its own that scrolls, so that the page does not."""
-    named = groups(found)
+    named = groups([place.column for place in places])
     head, first = "", 0
     for group, members in named:
-        place = f'data-from="{first}" data-to="{first + members}" colspan="{members}"'
-        head += f'<th scope="colgroup" {place}>{escape(group)}</th>'
+        span = f'data-from="{first}" data-to="{first + members}" colspan="{members}"'
+        head += f'<th scope="colgroup" {span}>{escape(group)}</th>'
         first += members
     labels = "".join(
-        f'<th scope="col" data-c="{i}"{data_of(column)}>{escape(column.label if named else full_name(column))}</th>'
-        for i, column in enumerate(found)
+        f'<th scope="col" data-c="{i}"{data_of(place.column)}>{escape(place.label)}</th>'
+        for i, place in enumerate(places)
     )
     if named:
         head = f'<tr><th rowspan="2" scope="col" class="corner">{corner}</th>{head}</tr><tr>{labels}</tr>'

@@ -34,13 +34,16 @@ class Style:
 def styles(results: Iterable[Results]) -> dict[str, Style]:
     """The look of every row of all tables, by name.
 
-    With more pairs than colours, only the first row compared with each base is in colour.
+    With more pairs than colours, only the first row compared with each base is in colour. Rows with a run choose first.
     """
+    results = list(results)
+    run = {row for result in results for row, _, _ in result.records}
     rows, bases = _rows(results)
     interesting = [row for row in rows if row in bases] or [row for row in rows if row not in FRAMES]
     mains = list(main_pairs(bases))
     more = [row for row in interesting if row not in mains]
     interesting = mains if bases and len(interesting) > len(PALETTE) else [*mains, *more]
+    interesting = sorted(interesting, key=lambda row: row not in run)
     found: dict[str, Style] = {}
     free = [colour for colour in PALETTE if colour not in {OWN.get(_family(row)) for row in interesting}]
     for number, row in enumerate(interesting):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -76,8 +75,7 @@ def heading(grid: Grid) -> str:
     return f"{grid.place}: {grid.title}" if grid.place not in ("", "ours") else grid.title
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     difference: float  # ours − the paper's
     verdict: str
 
@@ -167,14 +165,16 @@ def pairs(results: Results, metric: str) -> dict[str, list[Difference | None]]:
     return found
 
 
-def difference_text(difference: Difference | None) -> str:
+def difference_text(difference: Difference | None, brief: bool = False, seeds: int | None = None) -> str:
+    """Mean, interval, p-value and (number of seeds); without p-value if brief, and without a number that is known."""
     if difference is None or difference.summary.mean is None:
         return UNDEFINED
     mean, n = f"{difference.summary.mean:+.2f}", difference.summary.n
+    number = "" if n == seeds else f" ({n})"
     if difference.low is None or difference.high is None:
-        return f"{mean} ({n})"
-    p = UNDEFINED if difference.p is None else f"{difference.p:.2g}"
-    return f"{mean} [{difference.low:+.2f}, {difference.high:+.2f}], p {p} ({n})"
+        return mean + number
+    p = "" if brief else f", p {UNDEFINED if difference.p is None else f'{difference.p:.2g}'}"
+    return f"{mean} [{difference.low:+.2f}, {difference.high:+.2f}]{p}{number}"
 
 
 def missing(expansions: Iterable[Expansion]) -> list[str]:

@@ -4,76 +4,114 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from experiments.report.benchmarks import benchmarks
 from experiments.report.page_tables import Looks, data_of, difference_cell, escape, pair_name, reach_of
 from experiments.report.styles import main_pairs
 from experiments.report.tables import BETTER, WORSE, Column, columns, full_name, heading, judged, with_arrow
 from experiments.results.collection import Results
-from experiments.results.records import TIMES
+from experiments.results.records import COSTS
 from experiments.results.statistics import Difference
 
-Found = dict[str, dict[Column, Difference]]  # by metric and column
+
+class Line(NamedTuple):
+    """What calibration changes for a row and its base in one column."""
+
+    pair: tuple[str, str]
+    column: Column
+    by: dict[str, Difference]  # by metric
+
+
+SEVERAL = (
+    "Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is better. "
+    '<span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0.'
+)
+SINGLE = (
+    "One seed: no interval. ↑ more is better, ↓ less is better; whether a difference is more than chance cannot be "
+    "judged with one seed."
+)
 
 
 def verdict(results: Sequence[Results], looks: Looks) -> str:
-    """A card for each base; empty if the report compares nothing. Tables of the same benchmark are judged once."""
+    """Cards for each benchmark; empty if the report compares nothing. Tables of the same one are judged once."""
     groups = benchmarks(results)
-    parts = []
+    parts, judgeable = [], False
     for first, together in groups:
-        metrics = [metric for metric in together.grid.metrics if metric not in TIMES]
-        if cards := _cards(first, metrics, looks):
+        lines = _lines(first, [metric for metric in together.grid.metrics if metric not in COSTS])
+        if lines:
             title = f"<h3>{escape(heading(first.grid))}</h3>" if len(groups) > 1 else ""
-            parts.append(f'{title}<div class="cards">{"".join(cards)}</div>')
+            parts.append(f'{title}<div class="cards">{_cards(lines, looks)}</div>')
+            judgeable |= any(difference.low is not None for line in lines for difference in line.by.values())
     if not parts:
         return ""
-    words = (
-        "Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is better. "
-        '<span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0.'
-    )
+    words = SEVERAL if judgeable else SINGLE
     return f'<section id="verdict"><h2>Verdict</h2><p class="caption">{words}</p>{"".join(parts)}</section>'
 
 
-def _cards(result: Results, metrics: Sequence[str], looks: Looks) -> list[str]:
+def _lines(result: Results, metrics: Sequence[str]) -> list[Line]:
     rows = result.grid.rows
-    pairs = main_pairs({row: base for row, spec in rows.items() if (base := spec.against) in rows})
-    cards = []
-    for row, base in pairs.items():
-        found: Found = {}
-        for metric in metrics:
-            for column in columns(result.grid, ""):
-                difference = result.difference(row, column.name, metric)
-                if difference is not None and difference.summary.n:
-                    found.setdefault(metric, {})[column] = difference
-        if found:
-            cards.append(f'<article class="card"><h4>{pair_name(row, base, looks)}</h4>{_card(found)}</article>')
+    found = []
+    for row, base in main_pairs({row: base for row, spec in rows.items() if (base := spec.against) in rows}).items():
+        for column in columns(result.grid, ""):
+            known = {metric: result.difference(row, column.name, metric) for metric in metrics}
+            if by := {metric: d for metric, d in known.items() if d is not None and d.summary.n}:
+                found.append(Line((row, base), column, by))
+    return found
+
+
+def _cards(lines: Sequence[Line], looks: Looks) -> str:
+    """One for each pair with a line per column; with a single column, one for all pairs with a line for each."""
+    metrics = list(dict.fromkeys(metric for line in lines for metric in line.by))
+    reach = {metric: reach_of(line.by.get(metric) for line in lines) for metric in metrics}
+    if len({line.column for line in lines}) == 1:
+        names = [pair_name(*line.pair, looks) for line in lines]
+        return f'<article class="card">{_table(dict.fromkeys(metrics, ""), names, lines, reach)}</article>'
+    cards = ""
+    for (row, base), members in groupby(lines, key=lambda line: line.pair):
+        of_pair = list(members)
+        counts = {
+            metric: _count(metric, [line.by[metric] for line in of_pair if metric in line.by]) for metric in metrics
+        }
+        table = _table(counts, [escape(full_name(line.column)) for line in of_pair], of_pair, reach)
+        lead = _lead(metrics[0], counts[metrics[0]], of_pair)
+        cards += f'<article class="card"><h4>{pair_name(row, base, looks)}</h4>{lead}{table}</article>'
     return cards
 
 
-def _card(found: Found) -> str:
-    """The main metric in words; then a line per column of the table, and all metrics beside each other."""
-    metric, differences = next(iter(found.items()))
-    means = sorted(d.summary.mean for d in differences.values() if d.summary.mean is not None)
+def _lead(metric: str, count: str, lines: Sequence[Line]) -> str:
+    """The main metric in words."""
+    means = sorted(line.by[metric].summary.mean or 0.0 for line in lines if metric in line.by)
+    if not means:
+        return ""
     span = " to ".join(dict.fromkeys(f"{mean:+.2f}".replace("-", "−") for mean in (means[0], means[-1])))
-    head = "".join(f'<th scope="col">{with_arrow(m)}<small>{_count(m, by)}</small></th>' for m, by in found.items())
-    reach = {name: reach_of(by_column.values()) for name, by_column in found.items()}
-    lines = []
-    for column in dict.fromkeys(column for by_column in found.values() for column in by_column):
-        shown = [difference_cell(by.get(column), m, reach[m], brief=True) for m, by in found.items()]
-        cells = "".join(f"<td>{cell}</td>" for cell in shown)
-        lines.append(f'<tr{data_of(column)}><th scope="row">{escape(full_name(column))}</th>{cells}</tr>')
-    seeds = max(d.summary.n for d in differences.values())
+    return f'<p class="lead">{with_arrow(metric)} {count or "in one seed"}: {span}</p>'
+
+
+def _table(counts: dict[str, str], names: Sequence[str], lines: Sequence[Line], reach: dict[str, float]) -> str:
+    """All metrics beside each other, with how often each is better or worse."""
+    numbers = {difference.summary.n for line in lines for difference in line.by.values()}
+    seeds = numbers.pop() if len(numbers) == 1 else None
+    corner = "(seeds)" if seeds is None else f"{seeds} seed{'s' * (seeds > 1)}"
+    head = "".join(
+        f'<th scope="col">{with_arrow(metric)}{count and f"<small>{count}</small>"}</th>'
+        for metric, count in counts.items()
+    )
+    body = ""
+    for name, line in zip(names, lines, strict=True):
+        cells = "".join(f"<td>{difference_cell(line.by.get(m), m, reach[m], True, seeds)}</td>" for m in counts)
+        body += f'<tr{data_of(line.column)}><th scope="row">{name}</th>{cells}</tr>'
     return (
-        f'<p class="lead">{with_arrow(metric)} {_count(metric, differences)}: {span}</p>'
-        f'<table><thead><tr><th scope="col"><small>{seeds} seed{"s" * (seeds > 1)}</small></th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table>"
+        f'<table><thead><tr><th scope="col"><small>{corner}</small></th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
     )
 
 
-def _count(metric: str, differences: dict[Column, Difference]) -> str:
-    """`better in 4 and worse in 1 of 6`."""
-    if all(difference.low is None for difference in differences.values()):
-        return "cannot be judged with one seed"
-    outcomes = Counter(judged(d, metric) for d in differences.values())
+def _count(metric: str, differences: Sequence[Difference]) -> str:
+    """`better in 4 and worse in 1 of 6`; nothing if there is no interval to judge by."""
+    if all(difference.low is None for difference in differences):
+        return ""
+    outcomes = Counter(judged(d, metric) for d in differences)
     told = [f'<span class="{o}">{o} in {outcomes[o]}</span>' for o in (BETTER, WORSE) if outcomes[o]]
     return f"{' and '.join(told)} of {len(differences)}" if told else "no clear difference"

@@ -176,5 +176,5 @@ METRICS: dict[str, Callable[[Record], float | None]] = {
     "MB": _megabytes,
     **{f"T{task}": partial(_task_seconds, task) for task in range(1, TIMED_TASKS + 1)},
 }
-TIMES = ("seconds", *(f"T{task}" for task in range(1, TIMED_TASKS + 1)))
-LESS_IS_BETTER = ("FF", "FF Task-IL", "MB", *TIMES)
+COSTS = ("MB", "seconds", *(f"T{task}" for task in range(1, TIMED_TASKS + 1)))
+LESS_IS_BETTER = ("FF", "FF Task-IL", *COSTS)

@@ -48,17 +48,10 @@ class Running:
 
     cell: Cell
     lease: Lease
+    device: str
     process: ForkServerProcess
     log_start: int  # where this attempt begins in the log
     lost: bool = False  # the lease, to another process
-
-
-@dataclass
-class Slot:
-    """Room for one process on a device."""
-
-    device: str
-    running: Running | None = None
 
 
 @dataclass
@@ -92,8 +85,9 @@ class Engine:
         self.total = len(runs)
         # Every row of a table gets its first seed before any gets its second.
         self.waiting = sorted(runs, key=lambda cell: cell.seed)
-        self.slots = [Slot(device) for _ in range(jobs) for device in devices]
-        self.threads = threads_per_process(len(self.slots))
+        self.free = [device for _ in range(jobs) for device in devices]
+        self.running: list[Running] = []
+        self.threads = threads_per_process(len(self.free))
         self.stale_seconds = stale_seconds
         self.patience = patience
         self.outcome = Outcome()
@@ -112,7 +106,7 @@ class Engine:
             try:
                 start_fork_server(self.threads, self.waiting)
                 self._idle_since = time.monotonic()
-                while self._busy() or (self.waiting and not self.outcome.stopped and not self._out_of_patience()):
+                while self.running or (self.waiting and not self.outcome.stopped and not self._out_of_patience()):
                     self._stop_if_asked(signals)
                     self._fill()
                     self._beat()
@@ -120,9 +114,6 @@ class Engine:
             finally:  # an error here, such as a full disk: let no process run without its lease
                 self._signal_all(signal.SIGTERM)
         return self.outcome
-
-    def _busy(self) -> list[Slot]:
-        return [slot for slot in self.slots if slot.running is not None]
 
     def _out_of_patience(self) -> bool:
         if time.monotonic() - self._idle_since < self.patience:
@@ -136,20 +127,19 @@ class Engine:
             self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, number: int) -> None:
-        for slot in self._busy():
-            assert slot.running is not None and slot.running.process.pid is not None
+        for running in self.running:
+            assert running.process.pid is not None
             with contextlib.suppress(ProcessLookupError):
-                os.kill(slot.running.process.pid, number)
+                os.kill(running.process.pid, number)
 
     # -- claiming and starting --------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        free = [slot for slot in self.slots if slot.running is None]
-        if self.outcome.stopped or not free or time.monotonic() < self._fill_at:
+        if self.outcome.stopped or not self.free or time.monotonic() < self._fill_at:
             return
         left = []
         for cell in self.waiting:
-            if not free:
+            if not self.free:
                 left.append(cell)
             elif self._finished(cell) or self._failed_elsewhere(cell):
                 continue
@@ -159,8 +149,8 @@ class Engine:
                 lease.release()
                 left.append(cell)
             elif not self._finished(cell, lease):  # by the process that had it before
-                self.start(cell, lease, free.pop(0))
-        if left and free and not self._busy() and not self._told_to_wait:
+                self.start(cell, lease, self.free.pop(0))
+        if left and not self.running and not self._told_to_wait:
             say(f"{len(left)} runs are held by other processes; waiting for them")
             self._told_to_wait = True
         self.waiting = left
@@ -189,19 +179,18 @@ class Engine:
         """Since this command began; an earlier failure is tried again."""
         if failure_time(cell.path) in (None, self._old_failures[cell.path]) or self._attempts[cell.path]:
             return False
-        failure = read_failure(cell.path)
-        self.outcome.failed[cell.path] = cell, failure or "?"
+        self.outcome.failed[cell.path] = cell, read_failure(cell.path) or "?"
         return True
 
-    def start(self, cell: Cell, lease: Lease, slot: Slot) -> None:
+    def start(self, cell: Cell, lease: Lease, device: str) -> None:
         forget_failure(cell.path)
         log = log_file(cell.path)
         log_start = log.stat().st_size if log.exists() else 0
-        argv = [*cell.argv, f"--device={slot.device}"]
+        argv = [*cell.argv, f"--device={device}"]
         context = multiprocessing.get_context("forkserver")
         process = context.Process(target=run_cell, args=(argv, log, self.threads), name=cell.name)
         process.start()
-        slot.running = Running(cell, lease, process, log_start)
+        self.running.append(Running(cell, lease, device, process, log_start))
         self._attempts[cell.path] += 1
 
     # -- keeping and ending -----------------------------------------------------------------------------------------
@@ -210,22 +199,20 @@ class Engine:
         if time.monotonic() < self._beat_at:
             return
         self._beat_at = time.monotonic() + self.stale_seconds / 6
-        for slot in self._busy():
-            assert slot.running is not None
-            if not slot.running.lease.beat(self.stale_seconds):
-                slot.running.lost = True
-                slot.running.process.kill()  # not `terminate`: the new holder may be writing already
+        for running in self.running:
+            if not running.lease.beat(self.stale_seconds):
+                running.lost = True
+                running.process.kill()  # not `terminate`: the new holder may be writing already
 
     def _collect(self) -> None:
         """Wait a moment for processes to end, and note how they did."""
-        by_sentinel = {slot.running.process.sentinel: slot for slot in self._busy() if slot.running is not None}
-        if not by_sentinel:
+        if not self.running:
             time.sleep(LOOK_SECONDS)
-        for sentinel in multiprocessing.connection.wait(list(by_sentinel), LOOK_SECONDS):
-            slot = by_sentinel[sentinel]  # type: ignore[index]
-            assert slot.running is not None
-            self._end(slot.running)
-            slot.running = None
+        ended = multiprocessing.connection.wait([running.process.sentinel for running in self.running], LOOK_SECONDS)
+        for running in [running for running in self.running if running.process.sentinel in ended]:
+            self._end(running)
+            self.running.remove(running)
+            self.free.append(running.device)
             self._fill_at, self._idle_since = 0.0, time.monotonic()
 
     def _end(self, running: Running) -> None:

@@ -50,17 +50,14 @@ class Estimates:
         self.machine = {name: here[name] for name in ("cpu", "gpu")}
         self._prefix = f"{self.machine['cpu']}, {self.machine['gpu']}, "  # of the names of stored probes
         self._by_kind: dict[str, Estimate] = {}
-        # Where there is no GPU, which device it was need not be read.
-        self._from_runs(cells, device if self.machine["gpu"] else None)
-
-    def _from_runs(self, cells: Iterable[Cell], device: str | None) -> None:
         found: dict[str, list[tuple[float, int]]] = {}
         for cell in cells:
             if read_summary(cell.path) is None:
                 continue
             timing, where = read_timing(cell.path), read_environment(cell.path)
-            here = all(where.get(name) == value for name, value in self.machine.items())
-            if here and (device is None or _ran_on(cell.path, device)):
+            was_here = all(where.get(name) == value for name, value in self.machine.items())
+            # Where there is no GPU, which device it was need not be read.
+            if was_here and (device is None or not self.machine["gpu"] or _ran_on(cell.path, device)):
                 seconds = timing["train_seconds"] + timing["eval_seconds"]
                 found.setdefault(kind_of(cell.args), []).append((seconds, _size(cell.path)))
         for kind, measured in found.items():

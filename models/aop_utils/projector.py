@@ -18,8 +18,9 @@ filter does (Andrews 1968). With B = R S, and L the Cholesky factor of a I + B B
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -40,18 +41,13 @@ def mean_inputs(net: nn.Module) -> Iterator[dict[str, Tensor]]:
     """By layer, the input of a forward pass made inside, averaged over the batch."""
     means: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            means[name] = inputs[0].detach().mean(0, dtype=next(layer.parameters()).dtype)  # bfloat16 under autocast
+    def keep(name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        means[name] = inputs[0].detach().mean(0, dtype=next(layer.parameters()).dtype)  # bfloat16 under autocast
 
-        return hook
-
-    handles = [layer.register_forward_pre_hook(keep(name)) for name, layer in projected_layers(net).items()]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in projected_layers(net).items():
+            hooks.enter_context(layer.register_forward_pre_hook(partial(keep, name)))
         yield means
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def input_rows(layer: Layer, mean: Tensor) -> Tensor:

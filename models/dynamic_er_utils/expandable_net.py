@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt
+from backbone.mammoth_backbone import MammothBackbone, ReturnTypes, check_returnt, returned
 from utils.augmentations import to_device
 
 
@@ -78,10 +78,4 @@ class ExpandableNet(MammothBackbone):
     def forward(self, x: Tensor, returnt: ReturnTypes = "out") -> Any:
         check_returnt(returnt)
         parts = [extractor(x, returnt="features") for extractor in self.extractors]
-        features = torch.cat(parts, dim=1)
-        if returnt == "features":
-            return features
-        logits = self.classifier(features)
-        if returnt == "out":
-            return logits
-        return logits, features if returnt == "both" else parts
+        return returned(returnt, torch.cat(parts, dim=1), self.classifier, parts)

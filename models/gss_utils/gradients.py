@@ -13,7 +13,7 @@ A module with parameters must map one tensor to one tensor; a parameter that two
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -93,13 +93,11 @@ def recording(net: nn.Module, calls: list[Call]) -> Iterator[None]:
     def note(module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         calls.append(Call(module, args[0].detach(), get_gradient_edge(output)))
 
-    trained = [m for m in net.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
-    handles = [module.register_forward_hook(note) for module in trained]
-    try:
+    with ExitStack() as hooks:
+        for module in net.modules():
+            if any(p.requires_grad for p in module.parameters(recurse=False)):
+                hooks.enter_context(module.register_forward_hook(note))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # -- the gradients of a module's own parameters, [images, numbers], in blocks ------------------------------------------

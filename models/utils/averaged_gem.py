@@ -24,9 +24,7 @@ class AveragedGem(ReplayModel):
         loss.backward()
         loss_replay = torch.zeros((), device=self.device)
         if not self.buffer.is_empty():
-            images, targets = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.replay_transform(), device=self.device
-            )
+            images, targets = self.draw_replay(transform=self.replay_transform())
             loss_replay = self.loss(self.net(images), targets)
             parameters = [p for p in self.net.parameters() if p.requires_grad]
             # Not through `.grad`, which holds g: neither gradient is copied.

@@ -219,13 +219,7 @@ class ContinualModel(nn.Module):
     def n_tasks(self) -> int:
         return self.dataset.N_TASKS
 
-    @property
-    def N_CLASSES(self) -> int:
-        return self.dataset.N_CLASSES
-
-    @property
-    def N_TASKS(self) -> int:
-        return self.dataset.N_TASKS
+    N_CLASSES, N_TASKS = num_classes, n_tasks  # Mammoth has two names for each
 
     @property
     def SETTING(self) -> str:

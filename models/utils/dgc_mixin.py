@@ -36,8 +36,7 @@ from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
 from models.utils.dgc_estimators import estimator_class, is_task_free
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
 from models.utils.dgc_gradients import ALL, Vector, borrowed, padded, share
-from models.utils.dgc_views import CHUNK, VIEWS, raw_batches
-from utils.augmentations import apply_transform
+from models.utils.dgc_views import CHUNK, VIEWS, as_input, raw_batches
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 
@@ -59,7 +58,6 @@ class DgcMixin:
     device: Any
     loss: Any
     net: Any
-    normalization_transform: Any = None
     opt: Any
     transform: Any
 
@@ -131,7 +129,12 @@ class DgcMixin:
     # -- what a base method may need to say otherwise ----------------------------------------------------------------
 
     def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
-        """v and w, the weights of the cross-entropies of x_t and x̄ in the base's loss; here one mean over both."""
+        """v and w, the weights of the cross-entropies of x_t and x̄ in the base's loss.
+
+        Here those of one mean over both, or of a base that has them, the paper's 1/t and (t−1)/t (eq. 15).
+        """
+        if replayed and getattr(self, "past_images", 0):
+            return self.task_weights()  # type: ignore[attr-defined]
         return share(stream, replayed), share(replayed, stream)
 
     def dgc_separate_weights(self, factor: float) -> tuple[float, float]:
@@ -415,8 +418,7 @@ class DgcMixin:
             fields: dict[str, Any] = {"examples": images, "labels": labels}
             if "logits" in self._dgc_held_back:
                 with borrowed(self.net), torch.no_grad():
-                    normalised = apply_transform(images, self.normalization_transform)
-                    fields["logits"] = self.net(normalised.to(self.device))
+                    fields["logits"] = self.net(as_input(self, images).to(self.device))
             if "task_labels" in self._dgc_held_back:
                 fields["task_labels"] = torch.full_like(labels, self.current_task)  # type: ignore[attr-defined]
             self.buffer.add_data(**fields)

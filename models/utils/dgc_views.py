@@ -56,6 +56,11 @@ def in_unit_range(images: Tensor) -> Tensor:
     return images if images.dtype not in UNITS else images.float() / UNITS[images.dtype]
 
 
+def as_input(model: Any, images: Tensor) -> Tensor:
+    """Un-augmented images as the network takes them. A dataset without transforms has nothing to normalise by."""
+    return apply_transform(images, getattr(model, "normalization_transform", None))
+
+
 def to_device(tensor: Tensor, device: Any) -> Tensor:
     """From the host without waiting for the GPU."""
     if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
@@ -131,7 +136,7 @@ class PlainView(View):
         return passes
 
     def _ready(self, images: Tensor) -> Tensor:
-        return apply_transform(images, self.host.normalization_transform) if self.normalised else images
+        return as_input(self.host, images) if self.normalised else images
 
 
 class RawView(PlainView):

@@ -7,7 +7,6 @@ Mammoth; none of the project's own uses it.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -42,10 +41,6 @@ def add_lipschitz_args(parser: ArgumentParser) -> None:
 
 class LiderOptimizer(ContinualModel):
     """A method adds its losses, of [inputs, *maps] for the maps that `net(inputs, returnt='full')` gives."""
-
-    @abstractmethod
-    def observe(self, *args: Any, **kwargs: Any) -> Any:
-        """As in every method."""
 
     @torch.no_grad()
     def init_net(self, dataset: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
 from utils.errors import UsageError
 
-CHUNK = 1024  # images offered to the buffer at once at the end of a task
+CHUNK = 1024  # images read at once at the end of a task
 
 
 def add_replay_args(parser: Any) -> None:
@@ -91,6 +91,11 @@ class ReplayModel(ContinualModel):
         dtype = self.dataset.image_dtype
         return Buffer(self.args.buffer_size, self.device, generator=self.random_stream("buffer"), image_dtype=dtype)
 
+    def draw_replay(self, **options: Any) -> Any:
+        """A replay batch as `Buffer.get_data` hands it out: augmented, unless the options say otherwise."""
+        options = {"transform": self.transform, "device": self.device} | options
+        return self.buffer.get_data(self.args.minibatch_size, **options)
+
     def join_replay(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The stream's batch followed by one from the buffer, if there is any.
 
@@ -98,9 +103,7 @@ class ReplayModel(ContinualModel):
         """
         if self.buffer.is_empty():
             return inputs, labels
-        replayed, replayed_labels = self.buffer.get_data(
-            self.args.minibatch_size, transform=self.transform, device=self.device
-        )
+        replayed, replayed_labels = self.draw_replay()
         return torch.cat((inputs, replayed)), torch.cat((labels, replayed_labels))
 
     def store(self, **fields: Tensor) -> None:
@@ -146,17 +149,22 @@ def training_set(dataset: Any) -> Any:
     return images
 
 
+def task_batches(dataset: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """(images as they are stored, labels) of the current task, in its own order."""
+    images = training_set(dataset)
+    for start in range(0, len(images), CHUNK):
+        rows = slice(start, start + CHUNK)
+        yield images.batch(rows), images.targets[rows]
+
+
 def offer_task(buffer: Buffer, dataset: Any, logits_of: Callable[[Tensor], Tensor] | None = None) -> None:
     """Offer each training image of the current task to the reservoir once (Algorithm 1, last line of a task).
 
     With `logits_of`, a function of a batch of images, each is stored together with its logits.
     """
-    images = training_set(dataset)
-    for start in range(0, len(images), CHUNK):
-        rows = slice(start, start + CHUNK)
-        batch = images.batch(rows)
-        logits = logits_of(batch) if logits_of is not None else None
-        buffer.add_data(examples=batch, labels=images.targets[rows], logits=logits)
+    for images, labels in task_batches(dataset):
+        logits = logits_of(images) if logits_of is not None else None
+        buffer.add_data(examples=images, labels=labels, logits=logits)
 
 
 @torch.no_grad()

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from models.utils.continual_model import ContinualModel
-from models.utils.replay import to_input, training_set
+from models.utils.replay import task_batches, to_input
 from utils.batch_norm import network_mode
 from utils.errors import UsageError
-
-CHUNK = 1024  # images per forward pass
 
 
 class StatisticsModel(ContinualModel):
@@ -42,14 +40,12 @@ class StatisticsModel(ContinualModel):
 
     @torch.no_grad()
     def end_task(self, dataset: Any) -> None:
-        images = training_set(dataset)
         transform = getattr(self, "normalization_transform", None)
         with network_mode(self.net, training=False):
-            for start in range(0, len(images), CHUNK):
-                rows = slice(start, start + CHUNK)
-                inputs = to_input(images.batch(rows), transform).to(self.device)
+            for images, labels in task_batches(dataset):
+                inputs = to_input(images, transform).to(self.device)
                 features = self.net(inputs, returnt="features").to(self.class_sums.dtype)
-                self.gather(features, torch.as_tensor(images.targets[rows]))
+                self.gather(features, torch.as_tensor(labels))
         weight, bias = self.solve()
         self.net.classifier.weight.copy_(weight)
         self.net.classifier.bias.copy_(bias)

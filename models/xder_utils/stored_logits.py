@@ -42,9 +42,7 @@ class LogitsModel(ReplayModel):
         self.draws.zero_()
 
     def replay(self, drawn_before: Tensor | None = None) -> Replay:
-        rows, images, labels, logits, tasks = self.buffer.get_data(
-            self.args.minibatch_size, transform=self.transform, return_index=True, device=self.device
-        )
+        rows, images, labels, logits, tasks = self.draw_replay(return_index=True)
         before = rows[:0] if drawn_before is None else drawn_before
         fresh = ~(rows[:, None] == before).any(1)
         return Replay(rows, self.net(images), labels, logits, tasks, fresh)

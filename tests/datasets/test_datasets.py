@@ -28,7 +28,7 @@ import datasets.utils.image_cache as image_cache
 from datasets import get_dataset, get_dataset_class, get_dataset_config_names, read_dataset_config
 from datasets.utils import default_flags, set_default_from_args
 from datasets.utils.continual_dataset import ContinualDataset
-from datasets.utils.published import IDX, PUBLISHED
+from datasets.utils.torchvision_files import IDX, PUBLISHED
 from utils.augmentations import to_unit_float
 from utils.errors import UsageError, UserError
 

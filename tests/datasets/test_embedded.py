@@ -14,8 +14,7 @@ import datasets.embedded.make as make
 from backbone.ResNetBlock import resnet8
 from datasets.embedded.make import WEIGHTS
 from datasets.seq_embeddings import EMBEDDED
-from datasets.utils.embedding_file import read_embeddings
-from datasets.utils.npz import write_npz
+from datasets.utils.embedding_file import read_embeddings, write_npz
 
 TRAIN_IMAGES, TEST_IMAGES, FEATURES = 200, 100, 128
 

@@ -16,7 +16,7 @@ from helpers import ROOT, run
 
 from datasets import get_dataset
 from datasets.seq_embeddings import EMBEDDED
-from datasets.utils.embedding_file import embeddings_sha256, read_embeddings
+from datasets.utils.embedding_file import read_embeddings
 from main import initialize
 from utils.cli.parse import parse_args
 from utils.errors import UserError
@@ -188,7 +188,7 @@ def test_a_run_is_named_after_the_content_and_not_the_path(tmp_path: Path) -> No
     copy.write_bytes(first.read_bytes())
     assert name(first) == name(copy) == name(first, "--n_tasks", "10") != name(other)
     assert name(first) != name(first, "--n_tasks", "5")
-    assert embeddings_sha256(str(first)) == embeddings_sha256(str(copy))
+    assert read_embeddings(str(first)).sha256 == read_embeddings(str(copy)).sha256
 
 
 # -- what becomes of the vectors ---------------------------------------------------------------------------------------

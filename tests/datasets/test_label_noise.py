@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from datasets.utils.confusions import confused_with
-from datasets.utils.label_noise import noisy_labels
+from datasets.utils.label_noise import confused_with, noisy_labels
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 

@@ -24,7 +24,15 @@ from experiments.cells import Expansion, expand
 from experiments.grid import PaperValue, selection
 from experiments.report.aggregate import Cell, aggregated
 from experiments.report.benchmarks import benchmarks
-from experiments.report.figures import CAPTIONS, draw_accuracy, draw_matrices, draw_memory, draw_panels, figures
+from experiments.report.figures import (
+    CAPTIONS,
+    draw_accuracy,
+    draw_loss,
+    draw_matrices,
+    draw_memory,
+    draw_panels,
+    figures,
+)
 from experiments.report.latex import escape, latex
 from experiments.report.page import page
 from experiments.report.styles import GREY, spread, styles
@@ -129,7 +137,24 @@ def test_the_verdict_judges_by_the_better_direction() -> None:
     assert shown.text.index("Verdict") < shown.text.index("Mean ± standard error")
     single = Page(page([made_up_results(rows=2, buffers=1, seeds=1, tasks=2)]))
     assert "cannot be judged with one seed" in single.text and "better in" not in single.text
+    assert not any((attributes.get("class") or "") == "interval" for _, attributes in single.elements)
     assert Page(page([made_up_results(rows=1, buffers=1, seeds=2, tasks=2)])).cards == []
+
+
+def test_one_column_is_one_table_of_all_metrics() -> None:
+    """In the verdict a line for each pair; what a method costs is in the table below only."""
+    results = made_up_results(rows=4, buffers=1, seeds=2, tasks=2)
+    grid = replace(results.grid, metrics=["FAIA", "FF", "MB"])
+    grid = replace(grid, columns={"S-CIFAR10, 100": grid.columns["S-CIFAR10, 100"]})
+    del results.records["DGC-M1", "S-CIFAR10, 100", 0]
+    shown = Page(page([replace(results, expansion=replace(results.expansion, grid=grid))]))
+    (card,) = shown.cards
+    assert card[0] == ["(seeds)", "FAIA ↑", "FF ↓"] and [line[0] for line in card[1:]] == ["DGC-M0 − M0", "DGC-M1 − M1"]
+    assert card[1][1].endswith("] (2)") and card[2][1].endswith("(1)")
+    assert [table[0] for table in shown.tables[:2]] == [
+        ["Method", "FAIA ↑", "FF ↓", "MB ↓"],
+        ["Pair", "FAIA ↑", "FF ↓", "MB ↓"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -450,6 +475,10 @@ def test_matrices_of_a_pair_are_on_a_scale_that_shows_them() -> None:
     cells["SGD"] = Cell(matrix=[[21.0], [0.0, 25.0]])
     images = draw_matrices(cells, {}, bases={"DGC-ER": "ER"}).axes[0].get_images()
     assert [image.get_clim() for image in images] == [(0, 25), (0, 25), (-5, 5), (0, 25)]
+    cells |= {"M0": Cell(matrix=[[20.0], [20.0, 20.0]]), "DGC-M0": Cell(matrix=[[20.0], [18.0, 20.0]])}
+    both = draw_matrices(cells, {}, bases={"DGC-ER": "ER", "DGC-M0": "M0"}).axes[0]
+    assert [image.get_clim() for image in both.get_images()[2:6:3]] == [(-5, 5), (-2, 2)]
+    assert {"difference, ±5", "difference, ±2"} <= {text.get_text() for text in both.texts}
     assert images[2].get_array()[1].tolist() == [5.0, -1.0] and bool(images[2].get_array().mask[0, 1])
 
 
@@ -479,8 +508,7 @@ def test_every_line_is_named_and_no_name_covers_another() -> None:
 
     looks = styles([made_up_results(20, 1, 1, 2)])
     looks["_mine"] = looks.pop("M0")  # matplotlib itself hides such a name
-    cells = {row: Cell(average_accuracy=[summarise([50.0])] * 2) for row in looks}
-    figure = draw_accuracy(cells, looks)
+    figure = draw_memory({row: [Cell(memory=10, faia=summarise([50.0]))] for row in looks}, looks)
     figure.canvas.draw()
     for axes in figure.axes:
         boxes = [Text.get_window_extent(name) for name in axes.texts]  # without the line that leads to it
@@ -489,6 +517,27 @@ def test_every_line_is_named_and_no_name_covers_another() -> None:
         assert max(box.x1 for box in boxes) <= figure.bbox.x1
         ordered = sorted(boxes, key=lambda box: box.y0)
         assert all(below.y1 < above.y0 + 1 for below, above in pairwise(ordered))
+
+
+def test_many_methods_have_small_axes_each_and_a_pair_shares_one() -> None:
+    looks = styles([made_up_results(12, 1, 1, 2)])
+    cells = {row: Cell(average_accuracy=[summarise([50.0 + i])] * 2) for i, row in enumerate(looks)}
+    cells["Joint"] = Cell(average_accuracy=[summarise([]), summarise([90.0])])
+    looks["Joint"] = looks["M0"]
+    figure = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
+    shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in figure.axes}
+    assert shown == {f"DGC-M{i}": [f"M{i}", f"DGC-M{i}"] for i in range(6)} | {"Joint": ["Joint"]}
+    for axes in figure.axes:
+        (grey,) = [paths[0].get_extents() for area in axes.collections if (paths := area.get_paths())]
+        assert (grey.y0, grey.y1) == (50.0, 90.0)
+
+
+def test_losses_are_compared_within_a_pair_only() -> None:
+    looks = styles([made_up_results(3, 1, 1, 2)])
+    cells = {row: Cell(loss=([0.5, 1.5], [2.0, 1.0]), task_starts=[0, 1]) for row in looks}
+    figure = draw_loss(cells, looks, bases={"DGC-M0": "M0"})
+    lines = [[name for line in a.get_lines() if (name := line.get_label())[0] != "_"] for a in figure.axes]
+    assert lines == [["DGC-M0", "M0"], ["M1"]]
 
 
 def test_memory_is_labelled_by_plain_numbers() -> None:

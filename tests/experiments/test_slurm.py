@@ -21,7 +21,6 @@ from experiments.cells import Cell
 from experiments.running.cell_files import cell_directory, log_file, read_failure, write_failure
 from experiments.running.engine import Engine
 from experiments.running.processes import threads_per_process
-from experiments.running.slurm import queue as slurm_queue
 from experiments.running.slurm.engine import should_continue
 from experiments.running.slurm.queue import jobs_of, last_words, submissions_folder, write_record
 from experiments.running.slurm.sbatch import parameters
@@ -36,11 +35,6 @@ needs_slurm = pytest.mark.skipif(NO_SLURM is not None, reason=str(NO_SLURM))
 SECONDS = 600  # for what takes ten on an idle machine
 SLURM = ["--engine", "slurm", "--time", "30"]
 ROWS = {"ER": {"model": "er"}}
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    slurm_queue.squeue.cache_clear()
 
 
 def place(tmp_path: Path) -> list[str | Path]:
@@ -59,16 +53,11 @@ def slurm() -> Iterator[None]:
 
 
 def submit(tmp_path: Path, *flags: str) -> None:
-    slurm_queue.squeue.cache_clear()
     assert call("run", *place(tmp_path), *SLURM, *flags) == 0
 
 
 def wait_until_out_of_the_queue(*cells: Cell) -> None:
-    def left() -> bool:
-        slurm_queue.squeue.cache_clear()
-        return all(job.state is None for job in jobs_of(cells).values())
-
-    wait_for(left, SECONDS, pause=0.5)
+    wait_for(lambda: all(job.state is None for job in jobs_of(cells).values()), SECONDS, pause=0.5)
 
 
 def output(*command: str) -> str:
@@ -299,10 +288,8 @@ def test_status_of_what_is_queued_and_of_what_ended_without_a_word(
     assert "failed: ER, seed 2: its SLURM job 7_2 ended: no log" in text
 
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    slurm_queue.squeue.cache_clear()
     assert "failed: ER, seed 0" in status([expansion])
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm_queue.squeue.cache_clear()
     text = status([expansion])
     assert "Which of the waiting runs are queued is unknown: squeue is not found" in text and "failed: ER" not in text
 

@@ -31,7 +31,7 @@ from dgc_helpers import (
 )
 from helpers import RESULT_FILES, assert_same_run, run
 from method_helpers import RESNET, Killed, kill_at
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.dgc_er import DgcEr
 from models.utils import dgc_mixin
@@ -410,6 +410,8 @@ def test_the_plain_view_is_of_normalised_images(tmp_path: Path) -> None:
     stored = model.buffer.examples[: len(model.buffer)].float() / 255
     assert torch.allclose(whole.inputs, dataset.get_normalization_transform()(stored), atol=1e-6) and not whole.training
     assert torch.equal(whole.terms[0].labels, model.buffer.labels[: len(model.buffer)])
+    model.normalization_transform = nn.Threshold(2.0, 3.0)  # a module, as Mammoth's are: all values become 3
+    assert all(torch.equal(part.inputs, torch.full_like(part.inputs, 3.0)) for part in model.dgc_view.buffer())
     task = torch.cat([part.terms[0].labels for part in model.dgc_view.task()])
     assert torch.equal(task, dataset.train_loader.dataset.targets)
 

@@ -50,6 +50,29 @@ class DgcErAce(DgcMixin, AsymmetricReplay):
     assert calibrator and all(torch.isfinite(part).all() for part in calibrator.values())
 
 
+@pytest.mark.numeric
+def test_dgc_on_a_subclass_of_er_has_the_weights_of_ers_loss(tmp_path: Path) -> None:
+    """On embeddings ER weighs by tasks; with DGC's own settings the subclass is `dgc_er`."""
+    mine = "from models.er import Er\n\nclass Mine(Er):\n    NAME, COMPATIBILITY = 'mine', ['class-il']\n"
+    flags = (
+        "--dataset",
+        "seq-embeddings",
+        "--buffer_size",
+        "100",
+        "--n_epochs",
+        "1",
+        "--stop_after",
+        "3",
+        "--lr",
+        "0.1",
+    )
+    flags = (*flags, "--dgc_estimator", "closed", "--dgc_alpha", "1", "--buffer_fill", "task_end")
+    plugin = ("--plugin", write(tmp_path, "mine.py", mine), "--replay_weight", "tasks", "--dgc", "1")
+    _, _, one = run(tmp_path / "a", *plugin, *flags, model="mine")
+    _, _, two = run(tmp_path / "b", *flags, model="dgc_er")
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["sampled", "released"])
 def test_dgc_on_a_foreign_model_resumes_exactly(estimator: str, tmp_path: Path) -> None:

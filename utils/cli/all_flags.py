@@ -68,7 +68,7 @@ def _apply(layers: list[Layer], parser: ArgumentParser, names: Names) -> None:
         renamed = names.of[layer.owner]
         if layer.recorded:  # under the names of its own command line; a file may be of another model, without the clash
             renamed = {name: here for name, here in renamed.items() if not layer.strict and here not in layer.values}
-        layer = layer.renamed(renamed)
+        layer = layer._replace(values={renamed.get(name, name): value for name, value in layer.values.items()})
         if layer.set_by_model:
             # What a model sets without there being such a flag is an attribute of the flags, as always with argparse.
             known = parser.actions_by_dest()

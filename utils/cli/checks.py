@@ -51,46 +51,40 @@ def validate(args: Namespace) -> None:
     dataset = datasets.get_dataset_class(args)
     n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
     order = args.custom_class_order
-    problems = [
-        (
-            order and sorted(order) != list(range(n_classes)),
-            f"--custom_class_order must list each of 0…{n_classes - 1} once",
-        ),
-        (order and args.permute_classes, "--custom_class_order and --permute_classes exclude each other"),
-        (args.fitting_mode == "iters" and args.n_iters is None, "--fitting_mode iters needs --n_iters"),
-        (args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0"),
-        (
-            args.lr_scheduler == "multisteplr" and not args.lr_milestones,
-            "--lr_scheduler multisteplr needs --lr_milestones",
-        ),
-        (
-            (args.start_from or 0) >= n_tasks,
-            f"--start_from {args.start_from}: {args.dataset} has tasks 0…{n_tasks - 1}",
-        ),
-        ((args.stop_after or 1) > n_tasks, f"--stop_after {args.stop_after}: {args.dataset} has {n_tasks} tasks"),
-        ((args.start_from or 0) >= (args.stop_after or n_tasks), "--start_from must lie before --stop_after"),
-        (args.joint and args.start_from, "--joint has one task: no --start_from"),
-        (args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure"),
-        (args.joint and args.eval_future, "--joint has one task: no future to evaluate"),
-        (
-            args.validation_mode == "complete" and (args.enable_other_metrics or args.eval_future),
-            "--validation_mode complete: test sets of tasks to come also have classes seen before, so transfer can't "
-            "be measured; leave out --enable_other_metrics and --eval_future",
-        ),
-        (args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one"),
-        (args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream"),
-        (
-            args.resume and args.overwrite,
-            "--resume continues a run and --overwrite deletes it; to start again, repeat the run's "
-            "own command with --overwrite 1",
-        ),
-    ]
-    for wrong, message in problems:
-        if wrong:
-            raise UsageError(message)
+    wrong_order = order and sorted(order) != list(range(n_classes))
+    _refuse(wrong_order, f"--custom_class_order must list each of 0…{n_classes - 1} once")
+    _refuse(order and args.permute_classes, "--custom_class_order and --permute_classes exclude each other")
+    _refuse(args.fitting_mode == "iters" and args.n_iters is None, "--fitting_mode iters needs --n_iters")
+    _refuse(args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0")
+    no_milestones = args.lr_scheduler == "multisteplr" and not args.lr_milestones
+    _refuse(no_milestones, "--lr_scheduler multisteplr needs --lr_milestones")
+    start, stop = args.start_from or 0, args.stop_after or n_tasks
+    _refuse(start >= n_tasks, f"--start_from {start}: {args.dataset} has tasks 0…{n_tasks - 1}")
+    _refuse(stop > n_tasks, f"--stop_after {stop}: {args.dataset} has {n_tasks} tasks")
+    _refuse(start >= stop, "--start_from must lie before --stop_after")
+    _refuse(args.joint and start, "--joint has one task: no --start_from")
+    _refuse(args.joint and args.enable_other_metrics, "--joint has one task: no forward transfer to measure")
+    _refuse(args.joint and args.eval_future, "--joint has one task: no future to evaluate")
+    _refuse(
+        args.validation_mode == "complete" and (args.enable_other_metrics or args.eval_future),
+        "--validation_mode complete: test sets of tasks to come also have classes seen before, so transfer can't "
+        "be measured; leave out --enable_other_metrics and --eval_future",
+    )
+    _refuse(args.label_perc < 1 and args.label_perc_by_class < 1, "--label_perc and --label_perc_by_class: give one")
+    _refuse(args.task_free and args.joint, "--task_free and --joint exclude each other: a joint run has no stream")
+    _refuse(
+        args.resume and args.overwrite,
+        "--resume continues a run and --overwrite deletes it; to start again, repeat the run's own command with "
+        "--overwrite 1",
+    )
     dataset.check_args(args)
     if dataset.HOLDS_VECTORS:
         refuse_images(args)
+
+
+def _refuse(wrong: object, message: str) -> None:
+    if wrong:
+        raise UsageError(message)
 
 
 def refuse_images(args: Namespace) -> None:

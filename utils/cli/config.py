@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from utils.cli import registry
 from utils.cli.flags import declared
-from utils.cli.roles import Declared, Role
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Where the model, the dataset and the backbone of a command are defined."""
-
-    model: registry.Entry | None = None
-    dataset: registry.Entry | None = None
-    backbone: registry.Entry | None = None
+from utils.cli.roles import Declared
 
 
 @dataclass(frozen=True)
@@ -34,12 +25,12 @@ class Config(Namespace):
 
     __slots__ = ("_names", "_recorded", "_selection")
     _recorded: str  # the flags as they were parsed, see `utils.run.identity.record`
-    _selection: Selection
+    _selection: Mapping[str, registry.Entry]  # by kind: where the model, the dataset and the backbone are defined
     _names: Names | None  # None: each flag has one owner
 
     def __init__(self) -> None:
         super().__init__()
-        self._selection, self._names = Selection(), None
+        self._selection, self._names = {}, None
 
 
 class View(Config):
@@ -76,12 +67,8 @@ def declared_in(args: Namespace, name: str) -> Declared:
     return declared(name) if names is None else names.declared.get(name, Declared())
 
 
-def role_in(args: Namespace, name: str) -> Role:
-    return declared_in(args, name).role
-
-
 def select(config: Config, kind: registry.Kind, found: registry.Entry) -> None:
-    config._selection = replace(config._selection, **{kind.name: found})
+    config._selection = {**config._selection, kind.name: found}
     setattr(config, kind.name, found.name)
 
 
@@ -91,14 +78,14 @@ def carry_selection(chosen: Config, config: Config) -> None:
 
 
 def is_selected(config: Config, kind: registry.Kind) -> bool:
-    return getattr(config._selection, kind.name) is not None
+    return kind.name in config._selection
 
 
 def selected(args: Namespace, kind: registry.Kind) -> registry.Entry:
     """The definition of `args.model`, `args.dataset` or `args.backbone`: as parsing found it, else by a search."""
     args = view(args, FRAMEWORK)
     name = getattr(args, kind.name)
-    found = getattr(getattr(args, "_selection", None), kind.name, None)
+    found = getattr(args, "_selection", {}).get(kind.name)
     if found is None or found.name != registry.normalise(name):
         found = registry.find(kind, name, getattr(args, "plugin", ()))
     return found

@@ -35,11 +35,7 @@ def show_messages() -> None:
     setup_logging()
     for handler in logging.getLogger().handlers:
         if handler not in others:
-            handler.addFilter(_is_shown)
-
-
-def _is_shown(record: logging.LogRecord) -> bool:
-    return not hasattr(record, "not_shown")
+            handler.addFilter(lambda record: not hasattr(record, "not_shown"))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ out, as it is for a `--plugin`.
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import sys
@@ -145,8 +146,6 @@ def _functions_of(value: Any) -> list[Any]:
 
 def _globals_in(code: CodeType) -> Iterator[str]:
     """The names that a function, or one inside it, looks up outside."""
-    import dis
-
     yield from (str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

@@ -5,13 +5,14 @@ YAML defaults. Nothing heavy is imported, because a finished run is shown withou
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 
 from utils.cli import registry, training_flags
 from utils.cli.mammoth_flags import add_mammoths_args
 from utils.cli.parser import ArgumentParser, Taken
 from utils.cli.roles import Declared, Role
+from utils.cli.training_flags import Add, switch
 from utils.cli.values import binary_to_boolean_type, choice, number
 
 RESULT, PLACE, PRESET, ORIGIN, ONCE = Role.RESULT, Role.PLACE, Role.PRESET, Role.ORIGIN, Role.ONCE
@@ -31,9 +32,6 @@ DERIVED = {
     "conf_host": "where it was",
     "conf_git_hash": "the commit of the project",
 }
-
-
-Add = Callable[..., None]
 
 
 def framework_parser(taken: Taken | None = None) -> ArgumentParser:
@@ -79,10 +77,6 @@ def declared(name: str) -> Declared:
     return _declared().get(name, Declared())
 
 
-def role(name: str) -> Role:
-    return declared(name).role
-
-
 def _selection(add: Add) -> None:
     add(RESULT, "--model", early=True, layered=False, help="method to train; --list shows all")
     add(
@@ -125,13 +119,12 @@ def _selection(add: Add) -> None:
         metavar="FILE",
         help="Python file with a model, dataset or backbone, as for Mammoth; may be repeated; wins if a name is taken",
     )
-    add(
+    switch(
+        add,
         RESULT,
         "--dgc",
+        "put Dynamic Gradient Calibration on top of a replay method from elsewhere (ours have it: dgc_*)",
         early=True,
-        type=binary_to_boolean_type,
-        default=False,
-        help="put Dynamic Gradient Calibration on top of a replay method from elsewhere (ours have it: dgc_*)",
     )
     add(
         ONCE,
@@ -143,14 +136,7 @@ def _selection(add: Add) -> None:
 
 
 def _management(add: Add) -> None:
-    boolean = binary_to_boolean_type
-    add(
-        PLACE,
-        "--base_path",
-        default=None,
-        metavar="DIR",
-        help="root of datasets and results (default: data/ of the project)",
-    )
+    add(PLACE, "--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
     add(
         PLACE,
         "--results_path",
@@ -174,13 +160,7 @@ def _management(add: Add) -> None:
         metavar="{0,1,2,3}",
         help="0 plain float32; 1 TF32 and channels_last; 2 also bf16 autocast; 3 also torch.compile",
     )
-    add(
-        RESULT,
-        "--deterministic",
-        type=boolean,
-        default=False,
-        help="refuse GPU kernels that are not reproducible (CPU runs always are)",
-    )
+    switch(add, RESULT, "--deterministic", "refuse GPU kernels that are not reproducible (CPU runs always are)")
     add(PLACE, "--notes", metavar="TEXT", help="free text, stored with the results")
     add(
         RESULT,
@@ -189,13 +169,12 @@ def _management(add: Add) -> None:
         default=0,
         help="worker processes of loaders that datasets and models from elsewhere make; ours need none",
     )
-    add(PLACE, "--non_verbose", type=boolean, default=False, help="no progress bar")
-    add(RESULT, "--debug_mode", type=boolean, default=False, help="a few steps per epoch, wandb off")
-    add(Role.RANGE, "--inference_only", type=boolean, default=False, help="evaluate without training (see --loadcheck)")
+    switch(add, PLACE, "--non_verbose", "no progress bar")
+    switch(add, RESULT, "--debug_mode", "a few steps per epoch, wandb off")
+    switch(add, Role.RANGE, "--inference_only", "evaluate without training (see --loadcheck)")
 
 
 def _durability(add: Add) -> None:
-    boolean = binary_to_boolean_type
     add(
         ONCE,
         "--resume",
@@ -203,7 +182,7 @@ def _durability(add: Add) -> None:
         metavar="RUN",
         help="resume the run in this directory (the same command does so, too)",
     )
-    add(ONCE, "--overwrite", type=boolean, default=False, help="throw an earlier run of this command away")
+    switch(add, ONCE, "--overwrite", "throw an earlier run of this command away")
     add(
         PLACE,
         "--checkpoint_minutes",
@@ -222,7 +201,6 @@ def _durability(add: Add) -> None:
     add(
         PLACE,
         "--checkpoint_path",
-        default=None,
         metavar="DIR",
         help="where --savecheck writes (default: checkpoints/ of the project)",
     )
@@ -230,13 +208,8 @@ def _durability(add: Add) -> None:
 
 
 def _wandb(add: Add) -> None:
-    add(
-        PLACE,
-        "--nowand",
-        type=binary_to_boolean_type,
-        default=None,
-        help="1 switches wandb off; it is on if a project is known",
-    )
+    boolean = binary_to_boolean_type
+    add(PLACE, "--nowand", type=boolean, help="1 switches wandb off; it is on if a project is known")
     add(PLACE, "--wandb_project", help="project; or the environment's WANDB_PROJECT")
     add(PLACE, "--wandb_entity", help="entity; or the environment's WANDB_ENTITY")
     add(PLACE, "--wandb_name", help="name of the run (the model's by default)")

@@ -1,17 +1,21 @@
-"""`run(model=…, lr=0.1, …)` as the command line that means the same."""
+"""`run(model=…, lr=0.1, …)` as the command line that means the same; its model may be a class that no file names."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from utils.cli.fingerprint import fingerprint, is_users
 from utils.cli.flags import framework_parser
-from utils.cli.given_class import entry_of, name_of
 from utils.cli.parser import ArgumentParser
-from utils.cli.registry import Entry
+from utils.cli.registry import Entry, Registered, normalise
 from utils.errors import UsageError
 
+BASE = "ContinualModel"
 SEED = 0  # without one every call would be another run, and none could be found again or resumed
 
 
@@ -47,12 +51,9 @@ def tokens(parser: ArgumentParser, name: str, value: Any) -> list[str]:
 
 
 def _is_several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) and _shape(value) != ()
-
-
-def _shape(value: Any) -> Any:
-    """() of a number in an array of none dimensions, which is iterable by its type alone."""
-    return getattr(value, "shape", None)
+    if isinstance(value, str | bytes | Mapping) or getattr(value, "shape", None) == ():
+        return False  # a number in an array of no dimensions is iterable by its type alone
+    return isinstance(value, Iterable)
 
 
 def _text(name: str, value: Any) -> str:
@@ -61,3 +62,47 @@ def _text(name: str, value: Any) -> str:
     if callable(value) or isinstance(value, Mapping):
         raise UsageError(f"{name}: {value!r} is no value of a flag; give a number, a text, a boolean or a list of them")
     return str(value)
+
+
+# -- a model that is given as a class ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GivenClass(Registered):
+    """Its runs are those of its source, as it is now: a cell that was edited makes another run."""
+
+    checksum: str
+
+    @property
+    def sha256(self) -> str:
+        return self.checksum
+
+    @property
+    def place(self) -> str:
+        return f"the class {self.symbol}"
+
+    @property
+    def presets(self) -> str:
+        """The nearest method of the project that it derives from: the two then differ in their code alone."""
+        ours = [base for base in self.value.__mro__[1:] if not is_users(base.__module__) and "NAME" in vars(base)]
+        return normalise(vars(ours[0])["NAME"]) if ours else self.name
+
+
+def name_of(cls: type) -> str:
+    """What `--model` is for a class."""
+    if not any(base.__name__ == BASE for base in cls.__mro__[1:]):
+        raise UsageError(f"model: {cls.__name__} is no method; derive it from {BASE}, or from a method such as Er")
+    for attribute in ("NAME", "COMPATIBILITY"):
+        if not getattr(cls, attribute, None):
+            raise UsageError(f"model: {cls.__name__} has no {attribute}; docs/extending.md shows what a method needs")
+    # One that only inherits its name is not what that name means.
+    return normalise(str(vars(cls).get("NAME") or cls.__name__))
+
+
+def entry_of(cls: type) -> Entry | None:
+    """What that name means; None for a class of the project's, which its name is enough for."""
+    if not is_users(cls.__module__):
+        return None
+    file = Path(getattr(sys.modules[cls.__module__], "__file__", None) or cls.__module__)
+    summary = (cls.__doc__ or "").partition("\n")[0]
+    return GivenClass(name_of(cls), file, cls.__name__, summary, "", cls, fingerprint(cls))

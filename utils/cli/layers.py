@@ -25,10 +25,6 @@ class Layer(NamedTuple):
     recorded: bool = False  # by another run, under the names of its command line
     set_by_model: bool = False  # in its source, where nothing checks a value
 
-    def renamed(self, names: Mapping[str, str]) -> Layer:
-        """The same with the names that flags have on this command line."""
-        return self._replace(values={names.get(key, key): value for key, value in self.values.items()})
-
 
 class Refused:
     """A default that its flag does not take: an error only if nothing overrides it."""

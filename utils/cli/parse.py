@@ -33,7 +33,7 @@ from utils.run.identity import record
 def parse_args(cmd: list[str] | None = None, model: registry.Entry | None = None) -> Config:
     """The whole command line, `sys.argv` by default; raises `UsageError` with a one-line reason.
 
-    `model`: what `--model` means, if that is no name of a file's (see `utils.cli.given_class`).
+    `model`: what `--model` means, if that is no name of a file's (see `utils.cli.from_python`).
     """
     argv = sys.argv[1:] if cmd is None else list(cmd)
     if "--list" in argv:

@@ -96,12 +96,10 @@ class ArgumentParser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", _HelpFormatter)
         super().__init__(**kwargs)
         self._negative_number_matcher = NEGATIVE_NUMBER  # argparse's own takes `-inf` and `-1e3` for flags
-        self.declared: dict[
-            str, Declared
-        ] = {}  # by the flag's name; those of models, datasets and backbones are not here
-        self.taken = (
-            Taken()
-        )  # what models, datasets and backbones have called their flags: `declare` avoids these names
+        # By the flag's name; those of models, datasets and backbones are not here.
+        self.declared: dict[str, Declared] = {}
+        # What models, datasets and backbones have called their flags: `declare` avoids these names.
+        self.taken = Taken()
         self.renamed: dict[str, str] = {}  # name in the framework → name here, if that is another
         self.moved: dict[str, str] = {}  # the same of flags as they are typed
 

@@ -23,10 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from utils.cli.plugins import PLUGIN_PREFIX, load_file
+from utils.cli.plugins import PLUGIN_PREFIX, ROOT, load_file
 from utils.errors import UsageError, UserError, nearest
 
-ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_DATASET = "seq-embeddings"  # it needs no download, and seconds per run
 
 
@@ -263,13 +262,9 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Entry:
         if entry is not None:
             return entry
     reasons = "".join(f"; {reason}" for reason in failed)
-    names = [_as_typed(other, typed) for other in scan(kind, plugins)]
+    # With underscores for whoever types underscores.
+    names = [other.replace("-", "_") if "_" in typed else other for other in scan(kind, plugins)]
     raise UsageError(f"unknown {kind.name} {typed!r}{nearest(typed.lower(), names)}{reasons}")
-
-
-def _as_typed(name: str, typed: str) -> str:
-    """With underscores for whoever types underscores."""
-    return name.replace("-", "_") if "_" in typed else name
 
 
 def _find_computed(

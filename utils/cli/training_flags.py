@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 from utils.cli.mammoth_flags import NO_EARLY_STOPPING
 from utils.cli.roles import Role
@@ -14,24 +15,21 @@ RESULT, RANGE, PRESET = Role.RESULT, Role.RANGE, Role.PRESET
 Add = Callable[..., None]
 
 
+def switch(add: Add, role: Role, name: str, help: str, **more: Any) -> None:
+    """A flag that takes 1 or 0, and is 0 unless given."""
+    add(role, name, type=binary_to_boolean_type, default=False, help=help, **more)
+
+
 def experiment(add: Add) -> None:
-    boolean = binary_to_boolean_type
     add(RESULT, "--lr", type=number(float, above=0), required=True, help="learning rate")
     add(RESULT, "--batch_size", type=number(int, 1), required=True, help="images per step from the stream")
-    add(RESULT, "--joint", type=boolean, default=False, help="train on all tasks at once (an upper bound)")
-    add(
-        RESULT,
-        "--task_free",
-        type=boolean,
-        default=False,
-        help="hide the task boundaries from the model: no task hooks, no task index",
-    )
-    add(
+    switch(add, RESULT, "--joint", "train on all tasks at once (an upper bound)")
+    switch(add, RESULT, "--task_free", "hide the task boundaries from the model: no task hooks, no task index")
+    switch(
+        add,
         RESULT,
         "--task_free_lr_restart",
-        type=boolean,
-        default=False,
-        help="task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
+        "task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
         "0 keeps the rate constant",
     )
     add(PRESET, "--n_tasks", type=number(int, 1), help="number of tasks, all counted, into which the classes are cut")
@@ -41,7 +39,7 @@ def experiment(add: Add) -> None:
         type=number(int, 1),
         help="classes of the first task; the others share the rest evenly (--n_tasks 11 --classes_first_task 50)",
     )
-    add(RESULT, "--permute_classes", type=boolean, default=False, help="random class order, from the seed")
+    switch(add, RESULT, "--permute_classes", "random class order, from the seed")
     add(
         RESULT,
         "--custom_class_order",
@@ -55,23 +53,17 @@ def experiment(add: Add) -> None:
 
 
 def _labels(add: Add) -> None:
+    share = number(float, 0, 1, above=0)
     add(
         RESULT,
         "--label_perc",
         "--label_perc_by_task",
         "--lpt",
-        type=number(float, 0, 1, above=0),
+        type=share,
         default=1.0,
         help="part of each task's training images that has labels; only methods that say cssl get the others",
     )
-    add(
-        RESULT,
-        "--label_perc_by_class",
-        "--lpc",
-        type=number(float, 0, 1, above=0),
-        default=1.0,
-        help="the same for each class",
-    )
+    add(RESULT, "--label_perc_by_class", "--lpc", type=share, default=1.0, help="the same for each class")
     add(
         RESULT,
         "--noise_rate",
@@ -88,10 +80,8 @@ def _labels(add: Add) -> None:
         help="which wrong label an image gets: any other, or (CIFAR alone) that of a class which it may be taken for",
     )
     # Mammoth keeps wrong labels in a file; here they follow from the seed, and any value of these is as good.
-    unused = argparse.SUPPRESS
-    boolean = binary_to_boolean_type
-    add(Role.PLACE, "--disable_noisy_labels_cache", type=boolean, default=False, help=unused)
-    add(Role.PLACE, "--cache_path_noisy_labels", default="noisy_labels", help=unused)
+    switch(add, Role.PLACE, "--disable_noisy_labels_cache", argparse.SUPPRESS)
+    add(Role.PLACE, "--cache_path_noisy_labels", default="noisy_labels", help=argparse.SUPPRESS)
 
 
 def _held_out(add: Add) -> None:
@@ -112,7 +102,6 @@ def _held_out(add: Add) -> None:
 
 
 def fitting(add: Add) -> None:
-    boolean = binary_to_boolean_type
     add(
         RESULT,
         "--fitting_mode",
@@ -129,19 +118,13 @@ def fitting(add: Add) -> None:
     add(RESULT, "--n_iters", type=number(int, 1), help="steps per task with --fitting_mode iters")
     _held_out(add)
     add(RESULT, "--eval_epochs", type=number(int, 1), help="also evaluate every so many epochs within a task")
-    add(
-        RESULT,
-        "--enable_other_metrics",
-        type=boolean,
-        default=False,
-        help="also measure forward transfer, which costs extra evaluations",
-    )
-    add(
+    switch(add, RESULT, "--enable_other_metrics", "also measure forward transfer, which costs extra evaluations")
+    switch(
+        add,
         RESULT,
         "--eval_future",
-        type=boolean,
+        "also evaluate the tasks to come, by the future_forward of a FutureModel",
         usual=False,
-        help="also evaluate the tasks to come, by the future_forward of a FutureModel",
     )
     add(
         RESULT,
@@ -170,31 +153,23 @@ def fitting(add: Add) -> None:
 
 
 def optimizer(add: Add) -> None:
-    boolean = binary_to_boolean_type
     add(RESULT, "--optimizer", type=choice("sgd", "adam", "adamw"), default="sgd", help="optimizer")
     add(RESULT, "--optim_wd", type=number(float, 0), default=0.0, help="weight decay")
     add(RESULT, "--optim_mom", type=number(float, 0, below=1), default=0.0, help="momentum (sgd)")
-    add(RESULT, "--optim_nesterov", type=boolean, default=False, help="Nesterov momentum (sgd)")
-    add(RESULT, "--drop_last", type=boolean, default=False, help="drop an epoch's last, short batch")
+    switch(add, RESULT, "--optim_nesterov", "Nesterov momentum (sgd)")
+    switch(add, RESULT, "--drop_last", "drop an epoch's last, short batch")
     add(RESULT, "--lr_scheduler", type=schedule, help="restarted at each task; none: a constant rate")
     add(RESULT, "--scheduler_mode", type=choice("epoch", "iter"), default="epoch", help="what the schedule counts")
+    milestones: Any = {"type": milestone, "nargs": "*", "metavar": "N"}
     add(
         RESULT,
         "--lr_milestones",
-        type=milestone,
-        nargs="*",
+        **milestones,
         default=[],
-        metavar="N",
         help="multisteplr: when to decay, in units of --scheduler_mode; a number below 1 is a share of the task",
     )
-    add(
-        RESULT,
-        "--lr_milestones_first",
-        type=milestone,
-        nargs="*",
-        metavar="N",
-        help="multisteplr: when to decay in the first task; --lr_milestones by default",
-    )
+    first = "multisteplr: when to decay in the first task; --lr_milestones by default"
+    add(RESULT, "--lr_milestones_first", **milestones, help=first)
     add(
         RESULT,
         "--body_lr_scale",

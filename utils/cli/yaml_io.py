@@ -32,14 +32,12 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         mark = error.problem_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UsageError(f"{path} is not valid YAML: {error.problem or error.context}{place}; correct it") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}; correct it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     except RecursionError:
         raise UsageError(f"{path} cannot be read: it is nested too deeply; correct it") from None
-    except (ValueError, OverflowError) as error:  # a number of thousands of digits, a 13th month
-        raise UsageError(f"{path} is not valid YAML: {error}; correct it") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # a number of thousands of digits, a 13th month
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}; correct it") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

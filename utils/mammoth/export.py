@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
-from utils import __version__, binary_to_boolean_type
+from utils import binary_to_boolean_type
 from utils.args import ArgumentParser
 from utils.cli.registry import ROOT
 from utils.errors import UsageError, UserError
@@ -27,9 +28,15 @@ LANDMARKS = (
 SEAL = "# Written by dgc-mammoth's utils.mammoth.export"  # begins the last line of what is written
 
 
+def version() -> str:
+    """As pyproject.toml says it. (The standard library reads TOML from Python 3.11 on only.)"""
+    (found,) = re.findall('^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    return found
+
+
 def sealed(text: str) -> str:
     """The text with a last line that later tells whether it is still what was written."""
-    return f"{text}{SEAL} {__version__}; SHA-256 of the lines above: {hashlib.sha256(text.encode()).hexdigest()}\n"
+    return f"{text}{SEAL} {version()}; SHA-256 of the lines above: {hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
 def is_untouched(text: str) -> bool:

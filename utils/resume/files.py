@@ -82,7 +82,7 @@ def fsync_directory(directory: Path) -> None:
 
 def atomic_write(
     path: str | os.PathLike[str],
-    write: Callable[[BinaryIO], None],
+    write: Callable[[BinaryIO], object],
     *,
     before_replace: Callable[[], None] | None = None,
     flag: str | None = None,
@@ -114,10 +114,7 @@ def atomic_write(
 
 
 def atomic_write_text(path: str | os.PathLike[str], text: str, *, flag: str | None = None) -> None:
-    def write(file: BinaryIO) -> None:
-        file.write(text.encode())
-
-    atomic_write(path, write, flag=flag)
+    atomic_write(path, lambda file: file.write(text.encode()), flag=flag)
 
 
 def remove_leftovers(directory: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 # Slurm and others send USR1 or USR2 some time before the end; TERM is the end; INT is Ctrl-C; HUP a closed terminal.
@@ -65,9 +65,7 @@ class StopSignals:
                     self._originals[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, original in self._originals.items():
             # None: the handler was not installed from Python and cannot be reinstalled from it.
             signal.signal(number, signal.SIG_DFL if original is None else original)

@@ -34,7 +34,7 @@ class Accuracies:
         """The row of the last task that was evaluated."""
         k, n = len(evaluation.class_il) - 1, len(evaluation.class_il)
         self.class_il[k, :n], self.task_il[k, :n] = evaluation.class_il, evaluation.task_il
-        self.per_class[k] = [np.nan if value is None else value for value in evaluation.per_class()]
+        self.per_class[k] = evaluation.per_class().numpy()
         self.confusion = evaluation.confusion.numpy()
 
     def metrics(self) -> tuple[dict[str, float | None], dict[str, float | None]]:

@@ -30,20 +30,14 @@ class RunDirectory:
         self.args = args
         self.config = relevant_config(args)
         self.hash = config_hash(self.config)
-        self.path = Path(args.resume) if args.resume else self._path_by_hash()
-
-    @property
-    def _flag(self) -> str:
-        """The option that puts the directory elsewhere; --resume names it as it is."""
-        return "" if self.args.resume else results_flag(self.args.results_path)
-
-    def _path_by_hash(self) -> Path:
-        args = self.args
         name = f"seed{args.seed}-{self.hash}"
-        return Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
+        by_hash = Path(args.base_path, args.results_path, args.dataset, model_name(args), name)
+        self.path = Path(args.resume) if args.resume else by_hash
 
     def __enter__(self) -> RunDirectory:
-        self._lock = RunLock(self.path / "run.lock", flag=self._flag)
+        # The option that puts the directory elsewhere; --resume names it as it is.
+        flag = "" if self.args.resume else results_flag(self.args.results_path)
+        self._lock = RunLock(self.path / "run.lock", flag=flag)
         try:
             self._prepare()
         except BaseException:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from utils.errors import UserError
 from utils.metrics import DEFINITIONS, average_accuracy
 from utils.run.identity import stored_config
-from utils.run.read_results import Matrix, read_finished
+from utils.run.read_results import Matrix, Metrics, read_finished
 
-Metrics = Mapping[str, float | None]
 OVER_TIME = ("FF", "BWT")  # metrics that compare the network with what it was
 REPORT_COLUMNS = 100
 

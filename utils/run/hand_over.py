@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from utils.checkpoints import fitting_weights, read_mammoth_checkpoint, save_mammoth_checkpoint
-from utils.cli.config import role_in
+from utils.cli.config import declared_in
 from utils.cli.roles import Role
 from utils.errors import UserError
 from utils.resume.store import misfits_explained
@@ -81,7 +81,7 @@ def _continued_state(args: Namespace, start_from: int, config: dict[str, Any]) -
 
 def _of_all_tasks(config: dict[str, Any], args: Namespace) -> dict[str, Any]:
     """The settings that a run and its continuation share: all but those that say where each begins and ends."""
-    of_this_part = {name for name in config if role_in(args, name) is Role.RANGE} | {"loadcheck_sha256"}
+    of_this_part = {name for name in config if declared_in(args, name).role is Role.RANGE} | {"loadcheck_sha256"}
     return {name: value for name, value in config.items() if name not in of_this_part}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import datasets
 import models
-from utils.cli.config import FRAMEWORK, Config, declared_in, role_in, selected
+from utils.cli.config import FRAMEWORK, Config, declared_in, selected
 from utils.cli.plugins import digest, helpers
 from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
@@ -39,7 +39,7 @@ def recorded_args(args: Namespace) -> dict[str, Any]:
 
 def _recorded(args: Namespace) -> dict[str, Any]:
     flags = vars(args) | {_device_flag(args): _device(args)}
-    return {name: value for name, value in sorted(flags.items()) if role_in(args, name).recorded}
+    return {name: value for name, value in sorted(flags.items()) if declared_in(args, name).role.recorded}
 
 
 def _device_flag(args: Namespace) -> str:
@@ -86,9 +86,9 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
 
 def _registered_digests(args: Namespace) -> list[str]:
     """SHA-256 of the sources of a dataset and a backbone that this process itself has registered by a decorator."""
-    chosen = getattr(args, "_selection", None)
-    entries = [getattr(chosen, kind, None) for kind in ("dataset", "backbone")]
-    return [entry.sha256 for entry in entries if entry is not None and entry.sha256 is not None]
+    chosen = getattr(args, "_selection", {})
+    entries = [chosen[kind] for kind in ("dataset", "backbone") if kind in chosen]
+    return [entry.sha256 for entry in entries if entry.sha256 is not None]
 
 
 def _loadcheck_digest(args: Namespace) -> str | None:

@@ -39,6 +39,8 @@ def plain_errors() -> Iterator[None]:
         if stopped.code == 128 + signal.SIGINT:
             raise Interrupted("stopped after a checkpoint; the same call continues from there") from None
         raise
+    except KeyboardInterrupt as error:
+        raise error if isinstance(error, Interrupted) else Interrupted("stopped before training") from None
     except Exception as error:
         line = outside_reason(error)
         if line is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from utils.resume.state import FRAMEWORK, pack
 
@@ -30,24 +31,13 @@ def stored_bytes(model: Any, known: Mapping[str, Any] | None = None, without: fr
     """
     of_the_network = {t.untyped_storage().data_ptr() for t in model.net.state_dict(keep_vars=True).values()}
     whole: dict[int, int] = {}  # by storage, which several tensors may show in full
-    parts: list[int] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            storage = value.untyped_storage()
-            if storage.data_ptr() in of_the_network:
-                return
+    parts = 0
+    for value in tree_leaves(pack(model, FRAMEWORK | {"net", "opt"} | without, known)["model"]):
+        if isinstance(value, bytes):  # the content of a packed array
+            parts += len(value)
+        elif isinstance(value, torch.Tensor) and (storage := value.untyped_storage()).data_ptr() not in of_the_network:
             if value.nbytes < storage.nbytes():
-                parts.append(value.nbytes)
+                parts += value.nbytes
             else:
                 whole[storage.data_ptr()] = storage.nbytes()
-        elif isinstance(value, bytes):  # the content of a packed array
-            parts.append(len(value))
-        elif isinstance(value, dict):
-            walk(list(value.values()))
-        elif isinstance(value, list | tuple):
-            for item in value:
-                walk(item)
-
-    walk(pack(model, FRAMEWORK | {"net", "opt"} | without, known)["model"])
-    return sum(whole.values()) + sum(parts)
+    return sum(whole.values()) + parts

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 from weakref import ref
 
-from utils.cli.config import role_in
+from utils.cli.config import declared_in
 from utils.resume.rng import global_rng_state, set_global_rng_state
 from utils.resume.state import pack, unpack
 from utils.schedulers import TaskSchedule
@@ -17,7 +17,7 @@ PLAIN = (type(None), bool, int, float, str, list)
 
 def method_flags(flags: dict[str, Any], args: Namespace) -> dict[str, Any]:
     """Flags that a model may change. Where a run reads and writes is up to neither a model nor a foreign file."""
-    return {n: v for n, v in flags.items() if role_in(args, n).hashed and isinstance(v, PLAIN)}
+    return {n: v for n, v in flags.items() if declared_in(args, n).role.hashed and isinstance(v, PLAIN)}
 
 
 class MethodState:

@@ -79,10 +79,10 @@ class Pace:
     def _steps_in_all(self) -> int | None:
         """Steps of the whole run; None if the end of the current task is unknown."""
         session, position = self.session, self.session.position
-        if session.args.inference_only:
-            return position.step - position.task_step
-        in_task = session.steps_in_task()
         earlier = position.step - position.task_step
+        if session.args.inference_only:
+            return earlier
+        in_task = session.steps_in_task()
         return None if in_task >= sys.maxsize else earlier + in_task + steps_after_task(session)
 
 
@@ -109,7 +109,8 @@ def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, s
         return [parts]
     left = (steps - done) * seconds
     whole = "what is left of the run" if done else "the whole run"
-    lines = [f"{parts}: about {duration(max(1.0, left))} for {whole}, at the present speed"]
+    told = f"about {duration(max(1.0, left))} for {whole} at the present speed, longer if later tasks replay"
+    lines = [f"{parts}: {told}"]
     if args.device.type == "cpu" and left > LONG_SECONDS:
         lines.append(f"That is long for a CPU. What would shorten it: {', '.join(ways_out(args))}.")
     return lines

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from utils.cli.yaml_io import read_yaml
 from utils.errors import UserError
-from utils.metrics import DEFINITIONS, summarise
+from utils.metrics import DEFINITIONS, Matrix, summarise
 from utils.run.shapes import NUMBER, TEXT, check_shape
 
-Matrix = NDArray[np.float64]
+Metrics = Mapping[str, float | None]
 ACCURACY_COLUMNS = ["after_task", "task", "class_il", "task_il"]
 MOST_TASKS = 10_000
 SAME = 1e-9  # relative: the order of a sum may be another one on another machine
@@ -109,7 +109,10 @@ def read_accuracy(path: str | Path) -> tuple[Matrix, Matrix]:
 def _read_matrices(path: Path) -> tuple[Matrix, Matrix, Matrix]:
     """Both matrices, and both accuracies of the untrained network on each task."""
     with open(path, newline="", encoding="utf-8") as file:
-        header, *lines = list(csv.reader(file)) or [[]]
+        try:
+            header, *lines = list(csv.reader(file)) or [[]]
+        except csv.Error as error:  # Python 3.10 does not read a zero byte
+            raise ValueError(error) from None
     if header != ACCURACY_COLUMNS:
         raise ValueError(f"its columns are not {','.join(ACCURACY_COLUMNS)}")
     rows = [(int(k), int(j), float(c or "nan"), float(t or "nan")) for k, j, c, t in lines]

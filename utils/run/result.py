@@ -121,10 +121,8 @@ def _cell(value: float) -> str:
 @contextmanager
 def _axes(given: Any) -> Iterator[Any]:
     """To draw in the project's look, on new axes if none are given; the caller's other figures keep theirs."""
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise UserError("figures need matplotlib, which is missing: pip install matplotlib") from None
+    from matplotlib import pyplot  # slow to load
+
     # Not `rc_context`, which would also undo what a notebook sets up when the first figure is made.
     before = {name: pyplot.rcParams[name] for name in LOOK}
     pyplot.rcParams.update(LOOK)

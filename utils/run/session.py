@@ -56,8 +56,7 @@ class Session:
         self.timing = Timing()
         self.diagnostics = Diagnostics(model, args.dgc_diagnostics)
         self.whole_loss = WholeLoss(model, args.loss_diagnostics)
-        group = args.wandb_group or args.dataset
-        self.wandb = WandbLogger(args, directory.hash, directory.config, group, args.wandb_tags, directory.path)
+        self.wandb = WandbLogger(args, directory.hash, directory.config, directory.path)
         self.metrics = MetricsLog(directory.path / "metrics.jsonl", self.wandb.log_window)
         self._closing = ExitStack()
         self._checkpoint_at, self._task_checkpoint_at = float("inf"), 0.0
@@ -171,8 +170,8 @@ class Session:
             n_tasks=self.dataset.n_eval_tasks if args.joint else self.end,
             steps=self.position.step,
             parameters=sum(p.numel() for p in self.model.net.parameters()),
-            size=bytes_by_part(self.model, self.method.belongings()),
-            test=test,
+            **bytes_by_part(self.model, self.method.belongings()),
+            **({} if test is None else {"test": test}),
         )
         return self.directory.finished() or {}
 

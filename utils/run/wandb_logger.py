@@ -48,21 +48,13 @@ def _harmless(method: Callable[..., None]) -> Callable[..., None]:
 class WandbLogger:
     """Losses per step, accuracies under Mammoth's keys, their matrix as an image, metrics as summary."""
 
-    def __init__(
-        self,
-        args: Namespace,
-        run_id: str,
-        config: Mapping[str, Any],
-        group: str | None,
-        tags: Sequence[str],
-        directory: str | Path,
-    ):
+    def __init__(self, args: Namespace, run_id: str, config: Mapping[str, Any], directory: Path):
         self.args = args
-        self._memory = Path(directory, "wandb.json")
-        self._start(run_id, config, group, tags)
+        self._memory = directory / "wandb.json"
+        self._start(run_id, config)
 
     @_harmless
-    def _start(self, run_id: str, config: Mapping[str, Any], group: str | None, tags: Sequence[str]) -> None:
+    def _start(self, run_id: str, config: Mapping[str, Any]) -> None:
         self._wandb = importlib.import_module("wandb")
         self._logged = self._read_logged(run_id)
         self._run = self._wandb.init(
@@ -72,8 +64,8 @@ class WandbLogger:
             id=self._logged["id"],
             resume="allow",
             config=dict(config),
-            group=group,
-            tags=list(tags),
+            group=self.args.wandb_group or self.args.dataset,
+            tags=list(self.args.wandb_tags),
             dir=str(self._memory.parent),
             settings=self._wandb.Settings(console="off"),  # a torn progress bar is of no use there
         )

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from utils.loggers import plain
 from utils.metrics import DEFINITIONS
 from utils.resume.files import atomic_write_text
-from utils.run.read_results import ACCURACY_COLUMNS, Matrix
-
-Metrics = Mapping[str, float | None]
+from utils.run.read_results import ACCURACY_COLUMNS, Matrix, Metrics
 
 
 def write_accuracy(
@@ -61,30 +59,13 @@ def _write_csv(path: str | Path, header: Sequence[Any], rows: Sequence[Sequence[
     atomic_write_text(path, "".join(",".join(map(str, row)) + "\n" for row in (header, *rows)))
 
 
-def write_summary(
-    path: str | Path,
-    class_il: Metrics,
-    task_il: Metrics,
-    *,
-    model: str,
-    dataset: str,
-    seed: int | None,
-    config_hash: str,
-    n_tasks: int,
-    steps: int,
-    parameters: int,
-    size: Mapping[str, int],
-    test: Mapping[str, Sequence[float]] | None = None,
-) -> None:
+def write_summary(path: str | Path, class_il: Metrics, task_il: Metrics, **facts: Any) -> None:
     """`summary.json`, from `utils.metrics.summarise` of both matrices; null where a metric is undefined.
 
-    `size` is the bytes that the method has beside its network at the end, in all and by part. `test` has the accuracies
-    per task on the test set if the matrices come from a validation set.
+    Among the `facts` are the bytes that the method has beside its network at the end, in all and by part, and, if the
+    matrices come from a validation set, as `test` the accuracies per task on the test set.
     """
-    run = {"model": model, "dataset": dataset, "seed": seed, "config_hash": config_hash}
-    counts = {"n_tasks": n_tasks, "steps": steps, "parameters": parameters}
-    metrics = {"class_il": class_il, "task_il": task_il, "definitions": DEFINITIONS}
-    write_json(path, run | counts | dict(size) | metrics | ({} if test is None else {"test": test}))
+    write_json(path, {**facts, "class_il": class_il, "task_il": task_il, "definitions": DEFINITIONS})
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Datasets that make their own loaders, as those written for Mammoth do."""
+"""Datasets that make their own loaders, as those written for Mammoth do; and transforms in a dataset's YAML."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torchvision import transforms
 
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.foreign.masked_loaders import MammothDatasetWrapper
 from datasets.utils.foreign.replayed_loader import ReplayedLoader
-from utils.errors import UserError
+from utils.errors import UsageError, UserError
 from utils.kornia_utils import to_kornia_transform
 from utils.random_streams import new_generator
 from utils.resume.rng import HostGenerators
@@ -99,3 +100,28 @@ class OwnLoaders(ContinualDataset):
         except (NotImplementedError, AttributeError, TypeError, ValueError) as error:
             logging.warning("%s: %s; replayed images are transformed one by one, which is slow", self.NAME, error)
             return transform
+
+
+# -- transforms written in a dataset's YAML ----------------------------------------------------------------------------
+
+
+def compose(file: str, key: str, entries: Any) -> transforms.Compose:
+    """A list whose entries are `Name`, `Name: {argument: value}` or `Name: argument`, in torchvision's names."""
+    if not isinstance(entries, list):
+        raise UsageError(f"{file}: {key} must be a list of transforms, not {entries!r}")
+    try:
+        return transforms.Compose([_build(entry) for entry in entries])
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{file}: {key}: {error}") from None
+
+
+def _build(entry: Any) -> Any:
+    name, given = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else (entry, {})
+    kind = getattr(transforms, str(name), None)
+    if not isinstance(kind, type):
+        raise ValueError(f"{name!r} is no transform of torchvision")
+    if name == "RandomApply":
+        inner = given["transform"]
+        parts = [{part: arguments} for part, arguments in inner.items()] if isinstance(inner, dict) else inner
+        return kind([_build(part) for part in parts], p=given.get("p", 0.5))
+    return kind(**given) if isinstance(given, dict) else kind(given)

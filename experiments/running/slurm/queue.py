@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from experiments.cells import Cell
@@ -22,7 +20,6 @@ from utils.errors import UserError
 from utils.resume.files import atomic_write_text
 
 RECORD = "submission.json"
-ASK_SECONDS = 30.0  # between two calls of squeue, which all users of a cluster share
 UNKNOWN_JOB = "Invalid job id"  # what squeue says when asked only for a job that ended a while ago
 STARTED = "Starting with JobEnvironment"  # submitit's first words
 VERDICT = "error: *** JOB"  # … CANCELLED AT … DUE TO TIME LIMIT ***
@@ -65,7 +62,7 @@ def jobs_of(cells: Sequence[Cell]) -> dict[Path, Job]:
             last |= dict.fromkeys(job["runs"], (name, record.with_name(job["log"])))
     found = {cell.path: last[_key(cell.path)] for cell in cells if _key(cell.path) in last}
     arrays = sorted({name.partition("_")[0] for name, _ in found.values()})
-    queue = squeue(tuple(arrays), int(time.monotonic() / ASK_SECONDS)) if arrays else {}
+    queue = squeue(arrays) if arrays else {}
     return {path: Job(name, log, *queue.get(name, (None, ""))) for path, (name, log) in found.items()}
 
 
@@ -73,9 +70,8 @@ def _key(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-@lru_cache(maxsize=1)
-def squeue(jobs: tuple[str, ...], moment: int) -> dict[str, tuple[str, str]]:
-    """State and reason by the name of a job; `moment` is for the cache."""
+def squeue(jobs: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """State and reason by the name of a job."""
     text = ask("squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r")
     lines = [line.strip().split("|", 2) for line in text.splitlines()]
     return {name: (state, reason) for name, state, reason in lines}

@@ -15,7 +15,7 @@ from helpers import ROOT
 
 from utils.cli import registry
 from utils.cli.config import Config
-from utils.cli.flags import DERIVED, framework_parser, role
+from utils.cli.flags import DERIVED, declared, framework_parser
 from utils.cli.mammoth_flags import MAMMOTHS
 from utils.cli.parse import parse_args
 from utils.cli.roles import Role
@@ -37,26 +37,26 @@ def args() -> Config:
 
 def test_every_flag_of_the_framework_has_a_role() -> None:
     assert framework_parser().declared.keys() == FLAGS
-    assert {role(name) for name in FLAGS} == set(Role) - {Role.FIXED, Role.DERIVED}
-    assert {role(name) for name in MAMMOTHS} == {Role.FIXED, Role.DERIVED}  # the latter is class_order
-    assert role("buffer_size") is role("flag_of_a_plugin") is Role.RESULT
+    assert {declared(name).role for name in FLAGS} == set(Role) - {Role.FIXED, Role.DERIVED}
+    assert {declared(name).role for name in MAMMOTHS} == {Role.FIXED, Role.DERIVED}  # the latter is class_order
+    assert declared("buffer_size").role is declared("flag_of_a_plugin").role is Role.RESULT
 
 
 def test_every_value_is_a_flag_or_declared_as_derived(args: Config) -> None:
-    derived = {name for name in vars(args) if role(name) is Role.DERIVED}
+    derived = {name for name in vars(args) if declared(name).role is Role.DERIVED}
     assert derived <= DERIVED.keys() and not DERIVED.keys() & FLAGS
     assert not derived & recorded_args(args).keys()
 
 
-READ = {name for name in FLAGS if role(name) in (Role.PRESET, Role.FILE, Role.ORIGIN)} | {"dataset", "model"}
+READ = {name for name in FLAGS if declared(name).role in (Role.PRESET, Role.FILE, Role.ORIGIN)} | {"dataset", "model"}
 
 
 @pytest.mark.parametrize("name", [*sorted(FLAGS - READ), "buffer_size", "flag_of_a_plugin"])
 def test_the_hash_covers_the_flags_whose_role_says_so(name: str, args: Config) -> None:
     """Those left out stand for settings, a class or a file, which must be there."""
     other = changed(args, **{name: "another value"})
-    assert (recorded_args(other).get(name) == "another value") is role(name).recorded
-    assert (config_hash(relevant_config(other)) != config_hash(relevant_config(args))) is role(name).hashed
+    assert (recorded_args(other).get(name) == "another value") is declared(name).role.recorded
+    assert (config_hash(relevant_config(other)) != config_hash(relevant_config(args))) is declared(name).role.hashed
 
 
 def words(node: ast.AST) -> list[str]:

@@ -85,7 +85,7 @@ def test_per_class_and_confusion(tmp_path: Path) -> None:
 
 def write_summary(path: Path, **changes: object) -> dict:
     facts: dict = dict(model="er", dataset="seq-cifar10", seed=3, config_hash="ab12", n_tasks=3, steps=99, parameters=7)
-    facts["size"] = {"stored_bytes": 8}
+    facts["stored_bytes"] = 8
     write_results.write_summary(path, summarise(CLASS_IL), summarise(TASK_IL), **facts | changes)
     return json.loads(path.read_text())
 
