@@ -145,10 +145,14 @@ def summary_table(grid: str) -> str:
     }.items():
         lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
     lines.append("| difference [95 %] | " + " | ".join(_gain(found, "DGC-ER", column) for column in columns) + " |")
+    lines.append("| replay, at as many bytes | " + " | ".join(_replay_of_that_size(found, c) for c in columns) + " |")
     for row, name in {"NCM": "class means (`ncm`)", "Ridge": "ridge regression (`ridge`)", "Joint": "`joint`"}.items():
         lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
     seeds = len(found.by_seed("ER", BUFFER, "FAA"))
-    note = f"Mean ± standard error of {seeds} seeds; methods without a buffer do not depend on the column."
+    note = (
+        f"Mean ± standard error of {seeds} seeds; methods without a buffer are the same in every column. At as many\n"
+        "bytes: as many vectors more as the calibrator takes memory, interpolated between the columns over log bytes."
+    )
     return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
@@ -185,6 +189,13 @@ def _gain(found: Results, row: str, column: str) -> str:
     difference = found.difference(row, column, "FAA")
     assert difference is not None and difference.low is not None and difference.high is not None
     return f"{difference.summary.mean:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+
+
+def _replay_of_that_size(found: Results, column: str) -> str:
+    """Replay's accuracy with the bytes of calibrated replay, between the buffers that were run."""
+    stored, accuracy, _ = zip(*(_bytes_and_accuracy(found, "ER", c) for c in found.grid.columns), strict=True)
+    size = _bytes_and_accuracy(found, "DGC-ER", column)[0]
+    return "–" if size > max(stored) else f"{np.interp(np.log(size), np.log(stored), accuracy):.1f}"
 
 
 def _shares(found: Results, columns: list[str]) -> str:

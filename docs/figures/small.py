@@ -104,11 +104,12 @@ def ladder_rows(found: Results, column: str) -> list[list[str]]:
     return lines
 
 
-def _change(difference: Difference | None) -> str:
+def _change(difference: Difference | None, places: int = 1) -> str:
     if difference is None or difference.summary.mean is None:
         return ""
-    mean = f"{difference.summary.mean:+.1f}"
-    return mean if difference.low is None else f"{mean} [{difference.low:+.1f}, {difference.high:+.1f}]"
+    known = (difference.summary.mean, difference.low, difference.high)
+    mean, *ends = (f"{value:+.{places}f}" for value in known if value is not None)
+    return f"{mean} [{', '.join(ends)}]" if ends else mean
 
 
 def _numbers(found: Results, title: str, *before: str, metrics: Sequence[str] = ()) -> str:
@@ -145,7 +146,7 @@ def _gains(found: Results) -> str:
         difference = found.difference(row, IN_README_COLUMN, IN_README_METRIC)
         if spec.against and row in paper and difference is not None and difference.summary.mean is not None:
             theirs = paper[row][IN_README_COLUMN].mean - paper[spec.against][IN_README_COLUMN].mean
-            gains.append(f"{_change(difference)} for {row} (paper {theirs:+.1f})")
+            gains.append(f"{_change(difference, 2)} for {row} (paper {theirs:+.2f})")
     return f"What DGC adds to its base: {', '.join(gains)}."
 
 
@@ -225,7 +226,7 @@ def draw_body(found: Results, output: Path) -> None:
         axes.plot(places, means, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
     axes.set_xticks(range(len(columns)), columns)
     axes.set(xlabel="rate of the body over that of the classifier, from frozen (0) to free (1)", ylabel="FAA (%)")
-    axes.set_title("Calibration lifts replay where features are frozen or move slowly", fontweight="bold")
+    axes.set_title("At equal weights, calibration lifts replay on frozen or slow features", fontweight="bold")
     name_lines(figure)
     figure.savefig(output)
 

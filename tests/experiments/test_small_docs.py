@@ -134,7 +134,7 @@ def test_the_main_table_of_the_readme_stands_beside_the_papers_numbers() -> None
         "50.0 (FAA)",
     ]
     assert [cell.strip() for cell in rows[3].split("|")[1:-1]][3:] == ["absent", "", "not run"]
-    assert rows[-1] == "What DGC adds to its base: +1.5 [-4.9, +7.9] for DGC (paper +2.5)."
+    assert rows[-1] == "What DGC adds to its base: +1.50 [-4.85, +7.85] for DGC (paper +2.50)."
 
 
 def test_the_readme_shows_the_committed_main_table() -> None:
