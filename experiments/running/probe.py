@@ -41,8 +41,9 @@ def beginning(argv: list[str]) -> Iterator[Trainer]:
     """A run, in a temporary directory, before its first step; to be made within the trainer's guard."""
     with tempfile.TemporaryDirectory() as place:
         args = changed(parse_args(argv), results_path=place, **LEFT_OUT)
+        built = initialize(args)  # before the directory is held, as in `main`: it may have to fetch the dataset
         with RunDirectory(args) as directory:
-            yield Trainer(Session(*initialize(args), directory, StopSignals()))
+            yield Trainer(Session(*built, directory, StopSignals()))
 
 
 def to_second_task(trainer: Trainer) -> float:

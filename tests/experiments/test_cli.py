@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from experiments.results.collection import read_results
 from experiments.running.cell_files import cell_directory, cells_root
 from experiments.running.estimates import Estimates, kind_of
 from experiments.running.leases import claim
+from experiments.running.probe import measure
 from utils.cli.parse import parse_args
 from utils.errors import UserError
 from utils.run.directory import RunDirectory
@@ -257,6 +259,17 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"^Not included: 2 runs \(.+\)\.$", output.out, re.M)
     assert output.err.count("measuring") == 2
     assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
+
+
+def test_a_probe_asks_for_the_dataset_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it holds a run's directory: while it does, no folder is made, not even the dataset's."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("no way there")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(UserError, match=r"could not be fetched from .*no way there"):
+        measure(["--model=sgd", "--dataset=seq-cifar100", "--dataset_config=small", f"--base_path={tmp_path / 'data'}"])
 
 
 def test_a_flag_given_twice_is_refused(capsys: pytest.CaptureFixture) -> None:

@@ -58,7 +58,7 @@ def _is_several(value: Any) -> bool:
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):  # numpy's, too
-        return str(int(value))
+        return str(bool(value))  # not 1 or 0, which a flag that takes numbers would take for one
     if callable(value) or isinstance(value, Mapping):
         raise UsageError(f"{name}: {value!r} is no value of a flag; give a number, a text, a boolean or a list of them")
     return str(value)

@@ -153,6 +153,7 @@ def _recorded_args(chosen: Config, given: registry.Entry | None) -> Layer:
         if not _is_run(chosen.resume):
             raise UsageError(f"--resume {chosen.resume}: no run is there ({path} is missing); give a run's directory")
         recorded = Layer(str(path), stored_config(path.parent, "args"), recorded=True)
+        _refuse_another_model(chosen, recorded)
         config = read_yaml(path).get("config")
         if given is None and isinstance(config, dict) and config.get("class_sha256"):
             raise UsageError(
@@ -174,6 +175,16 @@ def _recorded_args(chosen: Config, given: registry.Entry | None) -> Layer:
         # Not strict: the file also records what was derived from the flags, and may come from another program.
         return Layer(chosen.loadcheck, stored, strict=False, recorded=True)
     return Layer("", {})
+
+
+def _refuse_another_model(chosen: Config, recorded: Layer) -> None:
+    """Before its flags are looked up in the other model, which has none of them."""
+    stored = recorded.values.get("model")
+    if chosen.model and isinstance(stored, str) and registry.normalise(chosen.model) != registry.normalise(stored):
+        raise UsageError(
+            f"--model {chosen.model}: the run {chosen.resume} is of {stored}; leave out --model to resume it, or "
+            "--resume to start another run"
+        )
 
 
 def _as_given(plugins: Any) -> str:

@@ -290,6 +290,8 @@ def test_resume_by_directory_and_config_drift(straight: Path, tmp_path: Path, mo
     directory = run_directory(tmp_path)
     args = parse_args(["--resume", str(directory)])
     assert (args.model, args.buffer_size, args.seed, args.n_epochs) == ("er", 50, 0, 2)
+    with pytest.raises(UsageError, match=r"--model derpp: the run .* is of er; leave out --model to resume it"):
+        parse_args(["--resume", str(directory), "--model", "derpp"])
 
     from main import initialize
     from utils.training import train

@@ -57,7 +57,7 @@ def test_values_become_the_tokens_of_a_shell() -> None:
         "buffer_size": np.int64(5),
     }
     argv, given = command_line("er", {**flags, "wandb_tags": ["a", "b"], "plugin": [Path("x.py"), "y.py"]})
-    expected = "--model=er --permute_classes=1 --debug_mode=0 --lr=1e-05 --buffer_size=5"
+    expected = "--model=er --permute_classes=True --debug_mode=False --lr=1e-05 --buffer_size=5"
     assert argv == [*expected.split(), "--wandb_tags", "a", "b", "--plugin=x.py", "--plugin=y.py", "--seed=0"]
     assert given is None
 
@@ -81,6 +81,7 @@ def test_the_seed_is_0_unless_it_is_given_drawn_or_that_of_a_run(flags: dict[str
         ({"model": "dgc_err"}, "unknown model 'dgc_err'; did you mean 'dgc_er'?"),
         ({"model": "er", "bufer_size": 3}, "unknown flag --bufer_size; did you mean '--buffer_size'?"),
         ({"model": "er", "buffer_size": 3, "lr": -1}, "argument --lr: -1 is out of range: it must be greater than 0"),
+        ({"model": "er", "buffer_size": True}, "argument --buffer_size: 'True' is not a whole number"),
         ({"model": "er"}, "missing --buffer_size: no default is known; give a value on the command line or in a YAML"),
         ({}, "--model is missing; `python main.py --list` shows all models"),
         ({"model": "er", "list": True}, "list is for the command line: python main.py --list"),
