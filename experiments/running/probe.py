@@ -20,8 +20,8 @@ from utils.resume.signals import StopSignals, accept_signals
 from utils.resume.store import NEWEST
 from utils.run.directory import RunDirectory
 from utils.run.identity import changed
+from utils.run.pace import steps_of
 from utils.run.session import Session
-from utils.schedulers import task_steps
 from utils.training import Trainer
 
 FIRST_TASK_STEPS = 3
@@ -64,7 +64,7 @@ def _estimate(trainer: Trainer) -> dict[str, float]:
     with trainer.guard:
         between = to_second_task(trainer)
         per_step = _seconds_per_step(trainer)
-    steps = sum(task_steps(args, session.steps_per_epoch(), task) for task in range(first, session.end))
+    steps = steps_of(session, range(first, session.end))
     if steps >= sys.maxsize:
         raise UserError(f"{args.dataset} does not say how many batches a task has")
     per_test_set = _seconds(trainer, trainer.evaluator.seen_tasks) / len(trainer.dataset.test_loaders)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from experiment_helpers import DIGITS, call, expanded, finish, write_grid
-from helpers import ROOT
+from helpers import ROOT, run
 
 from experiments.cells import expand
 from experiments.grid import read_grid
@@ -19,10 +19,11 @@ from experiments.results.collection import read_results
 from experiments.running.cell_files import cell_directory, cells_root
 from experiments.running.estimates import Estimates, kind_of
 from experiments.running.leases import claim
-from experiments.running.probe import measure
+from experiments.running.probe import beginning, measure, to_second_task
 from utils.cli.parse import parse_args
 from utils.errors import UserError
 from utils.run.directory import RunDirectory
+from utils.run.pace import steps_of
 
 SGD = {"model": "sgd", "buffer_size": None}
 
@@ -259,6 +260,15 @@ def test_a_probe_measures_what_a_run_will_take(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"^Not included: 2 runs \(.+\)\.$", output.out, re.M)
     assert output.err.count("measuring") == 2
     assert not list(tmp_path.glob("data/results/seq-*"))  # a probe leaves no run behind
+
+
+def test_a_probe_counts_the_steps_of_unequal_tasks(tmp_path: Path) -> None:
+    flags = ["--classes_first_task", "6", "--n_epochs_first", "3", "--n_epochs", "2", "--lr", "0.1"]
+    summary, _, _ = run(tmp_path, *flags, model="sgd")
+    argv = ["--model", "sgd", "--dataset", "seq-digits", "--seed", "0", "--base_path", str(tmp_path), *flags]
+    with beginning(argv) as trainer, trainer.guard:
+        to_second_task(trainer)
+        assert steps_of(trainer.session, range(trainer.session.end)) == summary["steps"]
 
 
 def test_a_probe_asks_for_the_dataset_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,17 +87,20 @@ class Pace:
 
 
 def steps_after_task(session: Session) -> int:
-    """Steps of all later tasks, by their images; a dataset that makes its own loaders is taken to have equal tasks.
+    return steps_of(session, range(session.position.task + 1, session.end))
 
-    What a method adds to a training set (exemplars) is not counted before the task begins.
+
+def steps_of(session: Session, tasks: range) -> int:
+    """Steps of tasks, by their images; a dataset that makes its own loaders is taken to have equal tasks.
+
+    What a method adds to a training set (exemplars) is not counted.
     """
     args, images = session.args, session.dataset.images_per_task()
-    later = range(session.position.task + 1, session.end)
     if images is None or args.fitting_mode == "iters":
-        return sum(task_steps(args, session.steps_per_epoch(), task) for task in later)
+        return sum(task_steps(args, session.steps_per_epoch(), task) for task in tasks)
     size = args.batch_size
-    epochs = [images[task] // size if args.drop_last else -(-images[task] // size) for task in later]
-    return args.n_epochs * sum(map(session.limited, epochs))
+    epochs = {task: images[task] // size if args.drop_last else -(-images[task] // size) for task in tasks}
+    return sum(task_steps(args, session.limited(length), task) for task, length in epochs.items())
 
 
 def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, seconds: float | None) -> list[str]:
