@@ -89,6 +89,13 @@ def startup(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"best of {figures['rounds']}; {_machine(figures)}"
 
 
+def first_hour(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows: Rows = [(name, f"{seconds / 60:.1f} minutes", "") for name, seconds in figures["seconds"].items()]
+    rows.append((".venv, for developers", f"{figures['venv_bytes'] / 1e9:.1f} GB", ""))
+    machine = figures["environment"]
+    return rows, f"one round by the clock; {machine['cpu']}, {figures['cores']} cores; torch {machine['torch']}"
+
+
 DGC = ("sampled", "sampled plain", "released", "closed")
 
 
@@ -138,6 +145,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "loop_vectors": loop_vectors,
     "small_scale": small_scale,
     "startup": startup,
+    "first_hour": first_hour,
     "dgc_overhead": dgc_overhead,
     "methods": methods,
 }
