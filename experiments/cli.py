@@ -74,7 +74,8 @@ def _selection(command: ArgumentParser) -> None:
     add("--grid", type=Path, metavar="FILE", help="a grid of your own instead of tables")
     add("--rows", nargs="+", metavar="ROW", help="only these rows")
     add("--columns", nargs="+", metavar="COLUMN", help="only columns with this name or part of it, such as S-CIFAR100")
-    add("--seeds", type=_seeds, help="number of seeds, or a list such as 0,3,5, instead of the profile's or grid's")
+    seeds = "number of seeds, or a list such as 0,3,5 (3, is seed 3 alone), instead of the profile's or grid's"
+    add("--seeds", type=_seeds, metavar="SEEDS", help=seeds)
     add("--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
     add("--results_path", metavar="DIR", help="where run directories go, relative to --base_path")
     known = "results.json files that `table --output` wrote, here or elsewhere: their runs are done, and shown"
@@ -83,9 +84,11 @@ def _selection(command: ArgumentParser) -> None:
 
 def _seeds(text: str) -> tuple[int, ...]:
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.removesuffix(",").split(",")]
     except ValueError:
-        raise UsageError(f"--seeds {text}: give a number of seeds, or a list such as 0,3,5") from None
+        raise UsageError(
+            f"--seeds {text}: give a number of seeds, or a list such as 0,3,5 (3, is seed 3 alone)"
+        ) from None
     return parse_seeds(numbers if "," in text else numbers[0])
 
 

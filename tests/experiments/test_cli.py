@@ -92,6 +92,8 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     assert "Nothing is left to run." in capsys.readouterr().out
     assert call("plan", *where, "--seeds", "3", "--no_probe") == 0
     assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
+    assert call("plan", *where, "--seeds", "2,", "--no_probe") == 0  # seed 2 alone
+    assert "1 runs in all, 0 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
     assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
 
