@@ -21,10 +21,12 @@ buffer's own gradient counts.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from models.utils.dgc_gradients import Pass, Vector, accumulate, gradient, mean_gradient, padded, shapes, shrink
@@ -64,6 +66,11 @@ class Estimator:
     @contextmanager
     def end_task(self) -> Iterator[None]:
         """The base's `end_task` runs inside: it may move θ, and reads and fills the buffer."""
+        yield
+
+    @contextmanager
+    def another_buffer(self) -> Iterator[None]:
+        """Inside, M is replaced by a buffer of another run."""
         yield
 
     def end_batch(self) -> None: ...
@@ -126,12 +133,18 @@ class SnapshotEstimator(Estimator):
         """Whether there is a θ̃ and it has θ's shape: a network may have grown since."""
         return self.snapshot is not None and shapes(self.snapshot) == shapes(self.host.net)
 
-    def follow_growth(self) -> None:
-        """If the network is another one: Γ' ← G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where it is new."""
-        if self.snapshot is not None and not self.snapshot_fits() and (passes := self.view.buffer()):
+    def follow_network(self) -> None:
+        """If θ was moved since Γ' was taken: Γ' ← G(M;θ) + c with c = Γ' − G(M;θ̃) from before, zero where θ is new."""
+        if self.snapshot is None or (self.snapshot_fits() and self.is_at_snapshot()):
+            return
+        if passes := self.view.buffer():
             calibrator = self.like_network(self.minus_buffer(self.gamma, self.snapshot, passes))
             self.gamma = self.mean_gradient(self.host.net, passes)
             accumulate(self.gamma, calibrator)
+
+    def is_at_snapshot(self) -> bool:
+        """Whether θ̃, of the same shape, is θ."""
+        return all(map(torch.equal, self.snapshot.parameters(), self.host.net.parameters()))
 
     def direction(self) -> Vector | None:
         """Γ_DGC = g(x̄;θ) − g(x̄;θ̃) + Γ' (eq. 11) averaged over the buffer: c = Γ' − G(M;θ̃)."""
@@ -167,7 +180,7 @@ class Sampled(SnapshotEstimator):
         self.task_gradient: Vector = {}  # --dgc_current: G(T_t;θ̃)
 
     def begin_task(self) -> None:
-        self.follow_growth()
+        self.follow_network()
         if self.host.dgc_past or self.args.dgc_current:
             self.begin_stage()
 
@@ -217,9 +230,11 @@ class Sampled(SnapshotEstimator):
         self.take_snapshot()
 
     def snapshot_fits(self) -> bool:
-        """Nor may the body have been frozen since: BatchNorm would then normalise differently in train mode."""
-        frozen = [getattr(net, "body_frozen", False) for net in (self.snapshot, self.host.net)]
-        return super().snapshot_fits() and frozen[0] == frozen[1]
+        """Nor may layers have been frozen or freed since: BatchNorm in a frozen body normalises differently."""
+        if not super().snapshot_fits():
+            return False
+        trained = ([p.requires_grad for p in net.parameters()] for net in (self.snapshot, self.host.net))
+        return operator.eq(*trained)
 
 
 class TaskFreeSampled(Sampled):
@@ -273,10 +288,25 @@ class Closed(Estimator):
         """The base's `end_task` turns M_t into M_{t+1}."""
         kept = self.view.buffer() if self.host.dgc_past else []
         yield
-        gamma = self.mean_gradient(self.host.net, kept) if kept else {}
+        self.set_calibrator(self.updated_average(self.past_gradient(kept)))
+
+    @contextmanager
+    def another_buffer(self) -> Iterator[None]:
+        kept = self.view.buffer() if self.calibrator else []
+        yield
+        if kept:
+            self.set_calibrator(self.past_gradient(kept))
+
+    def past_gradient(self, kept: list[Pass]) -> Vector:
+        """Γ'(t) = G(M_t;θ) + c_t."""
+        gamma = self.mean_gradient(self.host.net, kept)
         accumulate(gamma, self.calibrator)
+        return gamma
+
+    def set_calibrator(self, gamma: Vector) -> None:
+        """c = Γ' − G(M;θ), with the buffer as it is now."""
         filled = self.view.buffer()
-        self.calibrator = self.minus_buffer(self.updated_average(gamma), self.host.net, filled) if filled else {}
+        self.calibrator = self.minus_buffer(gamma, self.host.net, filled) if filled else {}
 
     def direction(self) -> Vector | None:
         return self.calibrator or None

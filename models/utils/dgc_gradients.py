@@ -63,9 +63,12 @@ def borrowed(net: nn.Module, training: bool = False) -> Iterator[None]:
 
 
 def gradient(net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable[str]) -> Vector:
-    """The gradient of the passes' sum for the named parameters; not through `.grad`, which belongs to the base."""
+    """The gradient of the passes' sum for the named parameters; not through `.grad`, which belongs to the base.
+
+    What the loss does not depend on, or what is frozen in this network, is not in it.
+    """
     parameters = dict(net.named_parameters())
-    wanted = {name: parameters[name] for name in names if name in parameters}
+    wanted = {name: parameters[name] for name in names if name in parameters and parameters[name].requires_grad}
     if not wanted:
         return {}
     total: Tensor | float = 0.0
@@ -74,18 +77,20 @@ def gradient(net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable
             with borrowed(net, batch.training):
                 total = total + batch.loss(net, loss)
         found = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)  # type: ignore[arg-type]
-    return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(wanted.items(), found, strict=True)}
+    return {name: g for name, g in zip(wanted, found, strict=True) if g is not None}
 
 
 def mean_gradient(
     net: nn.Module, loss: Loss, passes: Iterable[Pass], names: Iterable[str], per_pass: bool = False
 ) -> Vector:
     """G(D;θ) from the passes of a set; `per_pass` gives a short last one the weight of a full one."""
-    names, count = list(names), 0
-    total = {n: torch.zeros_like(p) for n, p in net.named_parameters() if n in names}  # p's strides: fast to add
+    names, count, parameters = list(names), 0, dict(net.named_parameters())
+    total: Vector = {}
     for batch in passes:
         weight = 1 if per_pass else len(batch)
         found = gradient(net, loss, [batch], names)
+        # With the strides of the parameters, which are fast to add to them.
+        total |= {name: torch.zeros_like(parameters[name]) for name in found if name not in total}
         accumulate(total, found, weight)
         count += weight
     if total:

@@ -36,7 +36,7 @@ from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
 from models.utils.dgc_estimators import estimator_class, is_task_free
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
 from models.utils.dgc_gradients import ALL, Vector, borrowed, padded, share
-from models.utils.dgc_views import CHUNK, VIEWS, as_input, raw_batches
+from models.utils.dgc_views import CHUNK, VIEWS, as_input, generators_put_back, raw_batches
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 
@@ -240,6 +240,10 @@ class DgcMixin:
                 self._dgc_refuse("stores no labels with them")
         self.dgc_past += len(dataset.train_loader.dataset)
 
+    def load_buffer(self, buffer: Any) -> None:
+        with self.dgc.another_buffer():
+            super().load_buffer(buffer)  # type: ignore[misc]
+
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None, **kwargs: Any
     ) -> Any:
@@ -302,7 +306,8 @@ class DgcMixin:
 
     def _dgc_watch(self) -> Any:
         """Until it is known how an unknown base passes x̄ through its network, see what goes there: a hook, or None."""
-        if self._dgc_joined is not None or not self.dgc_past or not self.dgc_view.REPEATS_BASE:
+        asked = self.dgc_past or self.args.dgc_current or self._dgc_task_free
+        if self._dgc_joined is not None or not asked or not self.dgc_view.REPEATS_BASE:
             return None
         return self.net.register_forward_pre_hook(lambda _, given: self._dgc_passed.append(given[0]))
 
@@ -348,7 +353,6 @@ class DgcMixin:
             vars(self)["_dgc_task_step"] += 1
             # The next step's x̄ is drawn after this one: a base may make several steps in one `observe`.
             self._dgc_last_draws[:] = self._dgc_draws
-            self._dgc_passed.clear()
             self.dgc.after_step()
             self._dgc_draws.clear()  # also what the estimator has read
 
@@ -384,19 +388,12 @@ class DgcMixin:
         generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
         if torch.device(self.device).type == "cuda":
             generators.append(torch.cuda.default_generators[torch.device(self.device).index or 0])
-        states = [generator.get_state() for generator in generators]
-        numpy_state, python_state = np.random.get_state(), random.getstate()
-        for generator in generators:
-            generator.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        try:
+        with generators_put_back(generators):
+            for generator in generators:
+                generator.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
             yield
-        finally:
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
 
     @contextmanager
     def dgc_aside(self, seed: int) -> Iterator[None]:

@@ -12,10 +12,13 @@ The notation is that of models/utils/dgc_estimators.py; the host is the mixin (m
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,13 +33,27 @@ CHUNK = 256  # images per pass when a gradient over a whole set is taken
 # -- reading images ----------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def generators_put_back(generators: list[torch.Generator]) -> Iterator[None]:
+    """These, Python's and numpy's: what is drawn inside shifts nothing that the base draws later."""
+    states = [generator.get_state() for generator in generators]
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+
 def read_rows(images: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Un-augmented images of a training set, as bytes or in [0, 1], and their labels: at once, or item by item."""
     if hasattr(images, "batch"):  # an ImageSet
         labels = torch.as_tensor(images.targets)
         rows = to_device(rows, labels.device)
         return images.batch(rows), labels.index_select(0, rows).as_subclass(Tensor)
-    with torch.random.fork_rng(devices=[]):  # the items' own augmentation is drawn and not used
+    with generators_put_back([torch.default_generator]):  # the items' own augmentation is drawn and not used
         items = [images[i] for i in rows.tolist()]
     items = [item for item in items if item[1] >= 0]  # Mammoth's label of what has none is −1
     labels = torch.tensor([int(item[1]) for item in items], dtype=torch.int64)

@@ -89,6 +89,11 @@ def _load_weights(path: str, model: Any) -> None:
     """Give the hooks of the skipped tasks the trained network, unless it gets its final form only by them."""
     try:
         target, fitting = fitting_weights(Path(path), model, read_mammoth_checkpoint(Path(path)))
-    except UserError:
+    except UserError as error:
+        if getattr(model.args, "dgc_alpha", 0):
+            raise UserError(
+                f"{error}. DGC needs weights that fit before the skipped tasks, because it takes gradients of these: "
+                "continue the run that wrote the file, or use --dgc_alpha 0"
+            ) from error
         return  # if it does not fit afterwards either, that is said then
     target.load_state_dict(fitting)
