@@ -35,8 +35,11 @@ def made_up_record(seed: int, tasks: int, level: float, random_numbers: random.R
         "accuracy": matrix,
         "buffer_size": 500,
         "stored_bytes": 500 * 3080,
-        "task_steps": [141] * tasks,
-        "loss": [[round(3 / (k + 1) + random_numbers.random(), 4) for k in range(120 // tasks)] for _ in range(tasks)],
+        "whole_loss": {
+            "at": [47 * k for k in range(3 * tasks)],
+            "task": [k // 3 for k in range(3 * tasks)],
+            "seen": [round(3 / (k + 1) + random_numbers.random(), 4) for k in range(3 * tasks)],
+        },
         "timing": {
             "finished": "2024-05-01T00:00:00+00:00",
             "train_seconds": 9.0,

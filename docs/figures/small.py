@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from docs.figures import ladder, ranks
 from docs.figures.marks import fill
 from experiments.grid import ONLY_COLUMN
+from experiments.report import figures
+from experiments.report.aggregate import cell_of
 from experiments.report.styles import BLUE, GREY, VERMILION, name_lines, pyplot, styles
 from experiments.report.tables import number_rows, pair_rows, table
 from experiments.results.collection import NOT_RUN, Results
@@ -191,26 +192,15 @@ def draw(tables: Tables, folder: Path) -> None:
 
 def _has_loss(tables: Tables) -> bool:
     """`report` stores the curves, `table` does not."""
-    return "loss" in tables and any("whole_loss" in record for record in tables["loss"].records.values())
+    return "loss" in tables and any(record.get("whole_loss") for record in tables["loss"].records.values())
 
 
 def draw_loss(found: Results, output: Path) -> None:
-    """The loss over all tasks so far: mean over seeds, for the methods of interest with the range of these."""
-    plt, looks = pyplot(), styles([found])
-    figure, axes = plt.subplots(figsize=(7, 3.4), constrained_layout=True)
-    for row in found.grid.rows:
-        measured = [r["whole_loss"] for (name, _, _), r in found.records.items() if name == row and "whole_loss" in r]
-        if not measured or len(set(measured[0]["task"])) < 2:  # joint training has a single task
-            continue
-        values = np.array([run["seen"] for run in measured], dtype=float)
-        look: dict[str, Any] = {"color": looks[row].light, "linewidth": looks[row].width}
-        axes.plot(measured[0]["at"], values.mean(0), label=row, dashes=looks[row].dash or (), **look)
-        if looks[row].of_interest:
-            low, high = values.min(0), values.max(0)
-            axes.fill_between(measured[0]["at"], low, high, color=look["color"], alpha=0.15, linewidth=0)
-    axes.set(xlabel="training step", ylabel="loss over all training images so far", ylim=(0, None))
-    name_lines(figure)
-    figure.savefig(output)
+    column = next(iter(found.grid.columns))  # the table has one
+    cells = {row: cell for row in found.grid.rows if (cell := cell_of(found, row, column)) is not None}
+    figures.draw_loss({row: cell for row, cell in cells.items() if figures.has_loss(cell)}, styles([found])).savefig(
+        output
+    )
 
 
 def draw_body(found: Results, output: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.results.collection import Results
-from experiments.results.records import MEASURED, METRICS, Record
+from experiments.results.records import MEASUREMENTS_OF, METRICS, Record
 from experiments.results.statistics import Summary, summarise
 
 Values = list[float | None]
@@ -15,15 +15,14 @@ Values = list[float | None]
 
 @dataclass(frozen=True)
 class Cell:
-    """Empty where the runs do not have it. Steps count from the beginning of the run."""
+    """Empty where the runs do not have it."""
 
     average_accuracy: list[Summary] = field(default_factory=list)  # AA_t after each task t
     matrix: list[Values] = field(default_factory=list)  # a[i,j] for j ≤ i
-    task_starts: list[int] = field(default_factory=list)
-    loss: tuple[list[float], Values] = ((), ())  # type: ignore[assignment]  # steps and values
+    loss: dict[str, Values] = field(default_factory=dict)  # `at`, steps of the run, and what was measured there
     memory: int | None = None  # bytes of network and all that is kept beside it; 0 if nothing is, None if unknown
     faia: Summary | None = None
-    gradients: dict[str, Values] = field(default_factory=dict)  # `at` and what was measured there
+    gradients: dict[str, Values] = field(default_factory=dict)  # likewise
 
 
 def cell_of(results: Results, row: str, column: str) -> Cell | None:
@@ -37,15 +36,13 @@ def aggregated(records: Sequence[Record]) -> Cell:
     by_task = _alike([record.get("average_accuracy") or [] for record in records])
     matrices = _alike([record.get("accuracy") or [] for record in records])
     faia = [value for record in records if (value := METRICS["FAIA"](record)) is not None]
-    measured = [record for record in records if record.get("diagnostics")]
     return Cell(
         average_accuracy=[summarise([v for v in values if v is not None]) for values in zip(*by_task, strict=True)],
         matrix=[_means(rows) for rows in zip(*matrices, strict=True)],
-        task_starts=_starts(records[0].get("task_steps") or []),
-        loss=_loss(records),
+        loss=_measured(records, "whole_loss"),
         memory=next((_memory(record) for record in records if record.keys() >= {"stored_bytes", "parameters"}), None),
         faia=summarise(faia) if faia else None,
-        gradients=_gradients([record["diagnostics"] for record in measured]),
+        gradients=_measured(records, "diagnostics"),
     )
 
 
@@ -65,28 +62,10 @@ def _means(lists: Sequence[Values]) -> Values:
     return [None if None in values else summarise(values).mean for values in columns]  # type: ignore[arg-type]
 
 
-def _starts(steps: list[int]) -> list[int]:
-    return [sum(steps[:task]) for task in range(len(steps))]
-
-
-def _loss(records: Sequence[Record]) -> tuple[list[float], Values]:
-    """Steps and values; a step is the middle of those that its value is the mean of."""
-    logged = [record for record in records if record.get("loss")]
-    steps: list[float] = []
-    values: Values = []
-    if not logged or any(record["task_steps"] != logged[0]["task_steps"] for record in logged):
-        return steps, values
-    starts = _starts(logged[0]["task_steps"])
-    for task, (start, length) in enumerate(zip(starts, logged[0]["task_steps"], strict=True)):
-        means = _means([record["loss"][task] for record in logged])
-        values += means
-        steps += [start + (part + 0.5) * length / len(means) for part in range(len(means))]
-    return steps, values
-
-
-def _gradients(measured: list[dict[str, Values]]) -> dict[str, Values]:
-    alike = [found for found in measured if found["at"] == measured[0]["at"]]
+def _measured(records: Sequence[Record], event: str) -> dict[str, Values]:
+    found = [record[event] for record in records if record.get(event)]
+    alike = [measured for measured in found if measured["at"] == found[0]["at"]]
     if not alike:
         return {}
-    names = [name for name in MEASURED if all(name in found for found in alike)]
-    return {"at": alike[0]["at"], "task": alike[0]["task"]} | {n: _means([f[n] for f in alike]) for n in names}
+    names = [name for name in MEASUREMENTS_OF[event] if all(name in measured for measured in alike)]
+    return {"at": alike[0]["at"], "task": alike[0]["task"]} | {n: _means([m[n] for m in alike]) for n in names}

@@ -35,8 +35,8 @@ CAPTIONS = {
     "memory": "FAIA: mean over seeds; bars, with several seeds: ± one standard error. Memory is the network at the end "
     "of a run (4 bytes per parameter) plus all that the method keeps besides: buffer, calibration vectors, copies of "
     "the network. A level line keeps nothing.",
-    "loss": "Training loss, replay included, over the training steps: mean over seeds; vertical lines begin a task. A "
-    "base is black and dashed, the method compared with it solid; losses of other methods have other terms.",
+    "loss": "Cross-entropy over all training images of the tasks so far, un-augmented, over the training steps "
+    "(--loss_diagnostics): mean over seeds.",
     "gradients": "Relative error ‖estimate − true‖ / ‖true‖ and cosine of gradient estimates over the training steps: "
     "mean over seeds. True is the gradient over all past data; at an error of 1 an estimate is no better than none.",
 }
@@ -132,7 +132,7 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
         for kind, has, draw, in_pairs in (
             ("accuracy", lambda c: c.average_accuracy, partial(draw_accuracy, bases=bases), of_interest),
             ("matrices", _has_matrix, partial(draw_matrices, bases=bases), {*mains, *mains.values()} or of_interest),
-            ("loss", lambda c: c.loss[0], partial(draw_loss, bases=bases), of_interest),
+            ("loss", has_loss, draw_loss, of_interest),
         ):
             for view, shown in _views({row: cell for row, cell in cells.items() if has(cell)}, in_pairs):
                 yield column, kind, view, draw(shown, looks, title=title)
@@ -147,6 +147,11 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
                 place = Column(dataset or "", "", "", dataset, None)
                 for view, shown in _views({row: cells for row, cells in known.items() if cells}, of_interest):
                     yield place, "memory", view, draw_memory(shown, looks, title=dataset or "")
+
+
+def has_loss(cell: Cell) -> bool:
+    """Over several tasks: joint training has one."""
+    return len(set(cell.loss.get("task", ()))) > 1
 
 
 def _has_matrix(cell: Cell) -> bool:
@@ -254,18 +259,12 @@ def _means_and_errors(values: Iterable[Summary]) -> tuple[list[float], list[floa
     return _floats(v.mean for v in known), _floats(v.se for v in known)
 
 
-def draw_loss(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
-    """Axes for each pair, and for each row in none: only the losses of a pair can be compared."""
-    groups = _groups(cells, bases)
-    figure, small = _small_axes(groups, looks, title, "training step", "training loss")
-    for axes, group in zip(small, groups, strict=True):
-        for start in max((cells[row].task_starts[1:] for row in group), key=len):
-            axes.axvline(start, color=LINE[0], linewidth=0.6, zorder=0)
-        for row in reversed(group):  # the base above the other and in black, because they are often the same
-            steps, values = cells[row].loss
-            base = {"color": INK[0], "linewidth": 0.6} if row != group[-1] else {}
-            axes.plot(steps, _floats(values), label=row, **_line(looks[row]) | {"zorder": 2} | base)
-    small[0].set_ylim(bottom=0)
+def draw_loss(cells: Rows, looks: Looks, title: str = "") -> Any:
+    figure, (axes,) = _panel(list(cells), title, "training step", "loss over all images so far")
+    for row, cell in cells.items():
+        axes.plot(cell.loss["at"], _floats(cell.loss["seen"]), label=row, **_line(looks[row]))
+    axes.set_ylim(bottom=0)
+    name_lines(figure)
     return figure
 
 

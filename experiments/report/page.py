@@ -22,7 +22,7 @@ TITLES = {
     "accuracy": "Accuracy over the tasks",
     "matrices": "Accuracy matrices",
     "memory": "FAIA against memory",
-    "loss": "Training loss",
+    "loss": "Loss over all images so far",
     "gradients": "Errors of gradients",
 }
 COLOURS = dict((*PALETTE, GREY, INK, SOFT, LINE, FAINT))  # on white → on black

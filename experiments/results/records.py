@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,7 @@ Record = dict[str, Any]
 KEPT = "model dataset seed config_hash class_il task_il test n_tasks steps parameters stored_bytes".split()
 ACCURACY_DIGITS = 3
 TIMED_TASKS = 3  # the paper's table of training times has the first three
-LOSS_POINTS = 120  # per run
-MEASUREMENTS = 120
+MEASUREMENTS = 120  # per run
 DIGITS = 4  # significant ones: a curve shows fewer
 DIAGNOSTICS = ("batch", "buffer", "calibrated")
 MEASURED = [f"{estimate}_{kind}" for kind in ("error", "cosine") for estimate in DIAGNOSTICS] + ["alpha_star"]
@@ -52,8 +49,8 @@ def inspect_run(path: Path) -> tuple[Record | None, str | None]:
 def read_record(path: Path, args: Namespace, curves: bool = False) -> Record | None:
     """The record of the run in a directory, begun with `args`; None if it is not finished. It names no paths.
 
-    With `curves` it has the loss and the errors of gradients over the steps, for which the whole log is read. A damaged
-    run counts as not finished, with a warning: it must not spoil the rest of its table.
+    With `curves` it has what `--dgc_diagnostics` and `--loss_diagnostics` measured, for which the whole log is read. A
+    damaged run counts as not finished, with a warning: it must not spoil the rest of its table.
     """
     try:
         found = read_finished(path)
@@ -84,23 +81,16 @@ def _results(found: Finished) -> Record:
 
 
 def read_curves(log: Path) -> dict[str, Any]:
-    """`task_steps`: the steps of each task. `loss`: for each task the means over equal parts of it. `diagnostics` and
-    `whole_loss`: each value by measurement, with `at`, the run's step. What the log does not have is left out.
-    """
-    losses: dict[int, list[float | None]] = {}
+    """`diagnostics` and `whole_loss`: each value by measurement, with `at`, the run's step, where the log has them."""
+    steps: dict[int, int] = {}  # of each task
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in MEASUREMENTS_OF}
     for event in _events(log):
         if event.get("event") == "train" and "loss" in event:
-            losses.setdefault(event["task"], []).extend(event["loss"])
+            steps[event["task"]] = steps.get(event["task"], 0) + len(event["loss"])
         elif event.get("event") in measured:
-            before = sum(len(values) for task, values in losses.items() if task < event["task"])
+            before = sum(count for task, count in steps.items() if task < event["task"])
             measured[event["event"]].append(event | {"at": before + event["step"]})
-    curves: dict[str, Any] = {}
-    if losses:
-        parts = max(1, LOSS_POINTS // len(losses))
-        curves["task_steps"] = [len(values) for values in losses.values()]
-        curves["loss"] = [_thinned(values, parts) for values in losses.values()]
-    return curves | {name: _measurements(events, MEASUREMENTS_OF[name]) for name, events in measured.items() if events}
+    return {name: _measurements(events, MEASUREMENTS_OF[name]) for name, events in measured.items() if events}
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
@@ -114,14 +104,6 @@ def _events(log: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except ValueError:
             continue
-
-
-def _thinned(values: list[float | None], parts: int) -> list[float | None]:
-    """Means of at most so many equal parts; None where no step has a value."""
-    parts = min(parts, len(values))
-    edges = [len(values) * part // parts for part in range(parts + 1)]
-    pieces = [[v for v in values[a:b] if v is not None] for a, b in pairwise(edges)]
-    return [_short(math.fsum(piece) / len(piece)) if piece else None for piece in pieces]
 
 
 def _measurements(events: list[dict[str, Any]], names: list[str]) -> dict[str, list[Any]]:

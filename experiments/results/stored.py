@@ -41,8 +41,6 @@ RUN = SUMMARY | {
     "timing": (TIMING, None),
     "average_accuracy": NUMBERS,
     "accuracy": [NUMBERS],
-    "task_steps?": [int],
-    "loss?": [NUMBERS],
     **{
         f"{event}?": {"at": [int], "task": [int], **{f"{name}?": NUMBERS for name in names}}
         for event, names in MEASUREMENTS_OF.items()
@@ -107,7 +105,8 @@ def _check_values(content: dict[str, Any]) -> None:
 
 def _run(run: dict[str, Any], environments: list[Any]) -> dict[str, Any]:
     """A run's cells, and the record that these share."""
-    record = {name: value for name, value in run.items() if name != "cells"}
+    known = {name.removesuffix("?") for name in RUN} - {"cells"}  # files of older versions have more
+    record = {name: value for name, value in run.items() if name in known}
     return {
         "cells": run["cells"],
         "seed": run["seed"],

@@ -32,6 +32,7 @@ from experiments.report.figures import (
     draw_memory,
     draw_panels,
     figures,
+    has_loss,
 )
 from experiments.report.latex import escape, latex
 from experiments.report.page import page
@@ -39,7 +40,7 @@ from experiments.report.styles import GREY, spread, styles
 from experiments.report.tables import agreement, judged, markdown
 from experiments.report.write import write_report
 from experiments.results.collection import Results, read_results, write_results
-from experiments.results.records import LOSS_POINTS, read_curves
+from experiments.results.records import MEASUREMENTS, read_curves
 from experiments.results.statistics import Difference, Summary, summarise
 from experiments.results.stored import read_stored
 
@@ -370,15 +371,12 @@ def test_results_that_were_changed_are_one_line(
 def test_curves_are_thinned_out(tmp_path: Path) -> None:
     write_log(tmp_path / "metrics.jsonl")
     assert read_curves(tmp_path / "metrics.jsonl") == {
-        "task_steps": [3, 2],
-        "loss": [[3.0, None, 1.0], [2.0, 1.0]],
-        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]},
+        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]}
     }
-    events = [{"event": "train", "task": task, "loss": [float(v) for v in range(1000)]} for task in (1, 2)]
+    events = [{"event": "whole_loss", "task": 0, "step": step, "seen": float(step)} for step in range(1000)]
     (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, events)))
-    first, second = read_curves(tmp_path / "long.jsonl")["loss"]
-    assert len(first) == len(second) == LOSS_POINTS // 2 and first[0] == 7.5  # the mean of 0 to 15
-    assert sum(first) / len(first) == pytest.approx(499.5, rel=0.01)
+    thinned = read_curves(tmp_path / "long.jsonl")["whole_loss"]
+    assert len(thinned["at"]) <= MEASUREMENTS and thinned["at"] == thinned["seen"] == list(range(0, 1000, 9))
     assert read_curves(tmp_path / "nowhere.jsonl") == {}
 
 
@@ -387,7 +385,6 @@ def test_cells_are_means_over_seeds(half_done: Expansion) -> None:
     records = [results.records["DGC-ER", "digits, 50", seed] for seed in (0, 1)]
     cell = aggregated(records)
     assert cell.matrix == [[90.0], [49.0, 60.0]] and [s.mean for s in cell.average_accuracy] == [90.0, 54.5]
-    assert cell.loss == ([0.5, 1.5, 2.5, 3.5, 4.5], [3.0, None, 1.0, 2.0, 1.0]) and cell.task_starts == [0, 3]
     assert cell.gradients["buffer_error"] == [0.5123] and cell.faia is not None and cell.faia.mean == 72.25
     assert cell.memory == 4 * 1234 + 5678
     without = [{name: value for name, value in record.items() if name != "stored_bytes"} for record in records]
@@ -532,12 +529,14 @@ def test_many_methods_have_small_axes_each_and_a_pair_shares_one() -> None:
         assert (grey.y0, grey.y1) == (50.0, 90.0)
 
 
-def test_losses_are_compared_within_a_pair_only() -> None:
-    looks = styles([made_up_results(3, 1, 1, 2)])
-    cells = {row: Cell(loss=([0.5, 1.5], [2.0, 1.0]), task_starts=[0, 1]) for row in looks}
-    figure = draw_loss(cells, looks, bases={"DGC-M0": "M0"})
-    lines = [[name for line in a.get_lines() if (name := line.get_label())[0] != "_"] for a in figure.axes]
-    assert lines == [["DGC-M0", "M0"], ["M1"]]
+def test_the_loss_over_several_tasks_is_drawn() -> None:
+    def measured(tasks: list[int], first: float) -> dict:
+        return {"class_il": {}, "whole_loss": {"at": [0, 9], "task": tasks, "seen": [first, 1.0]}}
+
+    cell, joint = aggregated([measured([0, 1], 2.0), measured([0, 1], 3.0)]), aggregated([measured([0, 0], 2.0)])
+    assert has_loss(cell) and not has_loss(joint) and not has_loss(Cell())
+    (axes,) = draw_loss({"M0": cell}, styles([made_up_results(1, 1, 1, 2)])).axes
+    assert [list(map(list, zip(*line.get_xydata(), strict=True))) for line in axes.get_lines()] == [[[0, 9], [2.5, 1]]]
 
 
 def test_memory_is_labelled_by_plain_numbers() -> None:
