@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.hal_utils.anchors import AnchorModel
+from models.utils.frozen_body import rates_of
 from utils.args import ArgumentParser, add_rehearsal_args, binary_to_boolean_type, choice, number
 from utils.batch_norm import bn_track_stats
 
@@ -103,7 +104,7 @@ class Hal(AnchorModel):
 
         It is mean (f_θ(e) − f_θ'(e))² over anchors and outputs.
         """
-        anchors, lr = self.anchors[: self.n_past_classes], self.opt.param_groups[0]["lr"]
+        anchors, rates = self.anchors[: self.n_past_classes], rates_of(self.opt)
         through = not self.args.hal_stop_gradient
         trained = {name: parameter for name, parameter in self.net.named_parameters() if parameter.requires_grad}
         parameters = list(trained.values())
@@ -111,7 +112,7 @@ class Hal(AnchorModel):
         first = torch.autograd.grad(loss_ce, parameters, create_graph=through, materialize_grads=True)
         with bn_track_stats(self.net, False):
             with torch.set_grad_enabled(through):
-                ahead = {name: p - lr * gradient for (name, p), gradient in zip(trained.items(), first, strict=True)}
+                ahead = {name: p - rates[p] * g for (name, p), g in zip(trained.items(), first, strict=True)}
                 target = torch.func.functional_call(self.net, ahead, (anchors,))
             loss_anchors = F.mse_loss(self.net(anchors), target)
         second = torch.autograd.grad(loss_anchors, parameters, materialize_grads=True)

@@ -127,9 +127,12 @@ class ICarl(ReplayModel):
         with network_mode(self.net, training=False):
             features = compute_features(images, self._features_of, normalize=not reference)
         per_class = [features[labels == label] for label in range(self.n_seen_classes)]
-        if reference:
-            return torch.stack([halving_mean(rows) for rows in per_class])
-        return F.normalize(torch.stack([rows.mean(0) for rows in per_class]), dim=1)
+        means = torch.stack([halving_mean(rows) if reference else rows.mean(0) for rows in per_class])
+        means = means if reference else F.normalize(means, dim=1)
+        for label, rows in enumerate(per_class):
+            if not len(rows):
+                means[label] = torch.inf  # no mean: never the nearest
+        return means
 
 
 def halving_mean(features: Tensor) -> Tensor:

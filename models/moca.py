@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from models.moca_utils.cosine_head import EPS, CosineHead, direction
 from models.utils.exemplars import require_own_classes
+from models.utils.frozen_body import rates_of
 from models.utils.replay import ReplayModel, add_replay_args
 from utils.args import ArgumentParser, binary_to_boolean_type, choice, number
 from utils.augmentations import to_device
@@ -130,6 +131,7 @@ class Moca(ReplayModel):
         theta = {name: p for name, p in self.net.named_parameters() if p.requires_grad and id(p) not in head}
         gradients = torch.autograd.grad(attack, list(theta.values()), retain_graph=True)
         with torch.no_grad(), bn_track_stats(self.net, False):
-            moved = torch._foreach_add(list(theta.values()), gradients, alpha=-self.opt.param_groups[0]["lr"])
+            rate = rates_of(self.opt)[next(iter(theta.values()))]  # that of the whole body
+            moved = torch._foreach_add(list(theta.values()), gradients, alpha=-rate)
             stepped = dict(zip(theta, moved, strict=True))
             return functional_call(self.net, stepped, (images,), {"returnt": "features"})

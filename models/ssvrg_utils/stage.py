@@ -41,10 +41,7 @@ class StageModel(ReplayModel):
 
     def begin_stage(self) -> None:
         """θ̃ ← θ, and the full gradients there."""
-        if self.snapshot:
-            self.snapshot[0].load_state_dict(self.net.state_dict())
-        else:
-            self.snapshot = [copy.deepcopy(self.net)]
+        self.snapshot = [copy.deepcopy(self.net)]  # with its modes: a frozen body's BatchNorm stays in eval mode
         if self.args.task_free:
             self.memory.load_state_dict(self.buffer.state_dict())
         past, self.full_gradient = self.past_share(), {}

@@ -43,6 +43,11 @@ def scaled_groups(model: Any, parameters: list[Any], lr: float) -> list[Any]:
     return [{"params": head}, {"params": body, "lr": lr * scale}] if scale else head
 
 
+def rates_of(optimizer: Any) -> dict[Any, float]:
+    """By parameter, the step that it is about to take: body and head may differ."""
+    return {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+
+
 def freeze_body(model: Any) -> None:
     """At the start of a task after the first, with `--body_lr_scale 0`: body and BatchNorm stay as they are."""
     if getattr(view(model.args, FRAMEWORK), "body_lr_scale", None) == 0 and model.current_task:

@@ -117,6 +117,25 @@ def test_step_adds_the_anchors_gradient(
     assert torch.equal(model.anchors[:2], anchors) and (model.anchors[2:] == 0).all()
 
 
+def test_the_look_ahead_step_is_the_optimizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second task on `--body_lr_scale` gives body and classifier rates of their own."""
+    flags = ["--hal_lambda", "0", "--body_lr_scale", "0.1", "--lr", "0.1"]
+    model = build("hal", tmp_path, *BUFFER, *flags)
+    train_task(model)
+    batch, look, ahead = begin_task(model)[0], torch.func.functional_call, {}
+
+    def noted(net: nn.Module, parameters: Any, *args: Any) -> Any:
+        ahead.update({name: p.detach().clone() for name, p in parameters.items()})
+        return look(net, parameters, *args)
+
+    monkeypatch.setattr(torch.func, "functional_call", noted)
+    before = {name: p.detach().clone() for name, p in model.net.named_parameters()}
+    model.observe(*batch)
+    for name, p in model.net.named_parameters():
+        assert not torch.equal(p, before[name])
+        torch.testing.assert_close(ahead[name] - before[name], p - before[name], rtol=1e-4, atol=1e-8)
+
+
 def test_the_gradient_through_the_look_ahead_step_by_its_formula(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

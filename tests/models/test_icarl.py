@@ -186,6 +186,18 @@ def test_prediction_is_the_nearest_mean_of_exemplars(network: list[str], tmp_pat
         assert row.argmax() == distances.argmin()
 
 
+@pytest.mark.parametrize("reference", ["0", "1"])
+def test_a_class_without_images_is_never_the_nearest(reference: str, tmp_path: Path) -> None:
+    """With one labelled image a task has one of its two classes; the mean of no features is NaN."""
+    model = build("icarl", tmp_path, *BUFFER, "--label_perc", "0.005", "--icarl_reference", reference)
+    train_task(model)
+    known = model.buffer.labels[: len(model.buffer)].unique()
+    assert len(known) == 1
+    scores = model(normalised(torch.rand(20, 1, 8, 8)))
+    assert (scores.argmax(1) == known).all() and not scores.isnan().any()
+    assert (scores[:, 1 - int(known)] == -math.inf).all()
+
+
 def test_means_follow_the_parameters(tmp_path: Path) -> None:
     model = build("icarl", tmp_path, *BUFFER)
     train_task(model)

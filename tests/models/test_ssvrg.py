@@ -132,6 +132,20 @@ def assert_same_state(net: nn.Module, expected: State) -> None:
         assert torch.equal(value, expected[name]), name
 
 
+@pytest.mark.parametrize("frozen", [[], ["--body_lr_scale", "0"]], ids=["free", "frozen"])
+def test_the_pair_cancels_at_the_snapshot(frozen: list[str], tmp_path: Path) -> None:
+    """At θ = θ̃ the corrected gradient is the full one, whose BatchNorm a frozen body has in eval mode."""
+    model = build("ssvrg", tmp_path, *BUFFER, *RESNET, *frozen)
+    for batch in begin_task(model)[:3]:
+        model.observe(*batch)
+    model.meta_end_task(model.dataset)
+    batch = begin_task(model)[0]
+    model.observe(*batch)
+    for name, p in model.net.named_parameters():
+        if p.requires_grad:
+            torch.testing.assert_close(p.grad, model.full_gradient[name], rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "current", "n_tasks"), [("train", 1, 3), ("train", 0, 2), ("eval", 1, 2)])
 def test_every_step_is_the_equation(
