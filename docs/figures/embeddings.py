@@ -23,6 +23,16 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results" / "embeddings"
 BUFFER = "100"
 ROWS = {"sgd": "SGD", "er": "ER", "dgc_er": "DGC-ER"}
+SAME_MEMORY = "ER, same memory"  # compared with DGC-ER
+SUMMARY = {
+    "SGD": "fine-tuning (`sgd`)",
+    "ER": "replay (`er`)",
+    SAME_MEMORY: "replay, same memory",
+    "DGC-ER": "**calibrated (`dgc_er`)**",
+    "NCM": "class means (`ncm`)",
+    "Ridge": "ridge regression (`ridge`)",
+    "Joint": "`joint`",
+}
 ESTIMATORS = {
     "ER, as in Mammoth": "ER, as in Mammoth",
     "ER": "ER",
@@ -74,11 +84,13 @@ def against_bytes() -> None:
     plt, found = pyplot(), results("main")
     figure, axes = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
     for row, colour in {"ER, as in Mammoth": GREY, "ER": VERMILION, "DGC-ER": BLUE}.items():
-        x, y, error = np.array([_bytes_and_accuracy(found, row, column) for column in found.grid.columns]).T
+        points = {column: _bytes_and_accuracy(found, row, column) for column in found.grid.columns}
+        more = [_bytes_and_accuracy(found, SAME_MEMORY, column) for column in points] if row == "ER" else []
+        x, y, error = np.array(sorted([*points.values(), *more])).T
         axes.errorbar(x, y, error, color=colour[0], marker="o", markersize=3.5, linewidth=1.8)
         _name(axes, row, x[-1], y[-1], colour)
         if row != "ER, as in Mammoth":
-            for at, height, column in zip(x, y, found.grid.columns, strict=True):
+            for column, (at, height, _) in points.items():
                 above = (-4, 5) if row == "DGC-ER" else (0, -11)
                 axes.annotate(column, (at, height), above, textcoords="offset points", fontsize=6.5, ha="center")
     for row, colour in {"Ridge": GREEN, "NCM": PURPLE}.items():
@@ -89,7 +101,7 @@ def against_bytes() -> None:
     axes.axhline(height, color=INK[0], linestyle=":", linewidth=1)
     _name(axes, "Joint", x[0], height, INK, (0, 4), "right")
     axes.set(xscale="log", xlabel="bytes stored in addition to the network", ylabel="FAA (%)", ylim=(22, 52))
-    axes.set_title("At equal bytes, calibrated replay is ahead from 100 vectors on", fontweight="bold")
+    axes.set_title("At equal bytes, calibrated replay is ahead of replay", fontweight="bold")
     ticks = {10_000: "10 kB", 30_000: "30 kB", 100_000: "100 kB", 300_000: "300 kB"}
     axes.set_xticks(list(ticks), ticks.values(), minor=False)
     axes.set_xticks([], minor=True)
@@ -137,22 +149,22 @@ def summary_table(grid: str) -> str:
     """FAA of the methods of interest for every buffer, and what calibration adds, seed by seed."""
     found = results(grid)
     columns = list(found.grid.columns)
+    rows = {
+        name: [_mean(found, row, column) for column in columns]
+        for row, name in SUMMARY.items()
+        if row in found.grid.rows
+    }
+    gains = {"calibrated − replay [95 %]": ("DGC-ER", 1), "calibrated − replay, same memory [95 %]": (SAME_MEMORY, -1)}
+    for name, (row, sign) in gains.items():
+        if row in found.grid.rows:
+            rows[name] = [_difference(found, row, column, sign) for column in columns]
     lines = ["| FAA in % | " + " | ".join(f"{column} vectors" for column in columns) + " |", "|---" * 6 + "|"]
-    for row, name in {
-        "SGD": "fine-tuning (`sgd`)",
-        "ER": "replay (`er`)",
-        "DGC-ER": "**calibrated (`dgc_er`)**",
-    }.items():
-        lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
-    lines.append("| difference [95 %] | " + " | ".join(_gain(found, "DGC-ER", column) for column in columns) + " |")
-    lines.append("| replay, at as many bytes | " + " | ".join(_replay_of_that_size(found, c) for c in columns) + " |")
-    for row, name in {"NCM": "class means (`ncm`)", "Ridge": "ridge regression (`ridge`)", "Joint": "`joint`"}.items():
-        lines.append(f"| {name} | " + " | ".join(_mean(found, row, column) for column in columns) + " |")
-    seeds = len(found.by_seed("ER", BUFFER, "FAA"))
-    note = (
-        f"Mean ± standard error of {seeds} seeds; methods without a buffer are the same in every column. At as many\n"
-        "bytes: as many vectors more as the calibrator takes memory, interpolated between the columns over log bytes."
-    )
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+    note = f"Mean ± standard error of {len(found.by_seed('ER', BUFFER, 'FAA'))} seeds."
+    if SAME_MEMORY in found.grid.rows:
+        stored = {row: _bytes_and_accuracy(found, row, BUFFER)[0] for row in ("ER", SAME_MEMORY)}
+        more = (stored[SAME_MEMORY] / stored["ER"] - 1) * int(BUFFER)
+        note += f" Same memory: {more:.0f} vectors more, the bytes of the calibrator."
     return "\n".join([*lines, "", note, _shares(found, columns)])
 
 
@@ -185,17 +197,12 @@ def _mean(found: Results, row: str, column: str, metric: str = "FAA") -> str:
     return "–" if summary.mean is None else f"{summary.mean:.1f} ± {summary.se or 0:.1f}"
 
 
-def _gain(found: Results, row: str, column: str) -> str:
+def _difference(found: Results, row: str, column: str, sign: int) -> str:
+    """To the row that it is compared with, or with the sign turned."""
     difference = found.difference(row, column, "FAA")
     assert difference is not None and difference.low is not None and difference.high is not None
-    return f"{difference.summary.mean:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
-
-
-def _replay_of_that_size(found: Results, column: str) -> str:
-    """Replay's accuracy with the bytes of calibrated replay, between the buffers that were run."""
-    stored, accuracy, _ = zip(*(_bytes_and_accuracy(found, "ER", c) for c in found.grid.columns), strict=True)
-    size = _bytes_and_accuracy(found, "DGC-ER", column)[0]
-    return "–" if size > max(stored) else f"{np.interp(np.log(size), np.log(stored), accuracy):.1f}"
+    low, high = sorted((sign * difference.low, sign * difference.high))
+    return f"{sign * difference.summary.mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _shares(found: Results, columns: list[str]) -> str:
