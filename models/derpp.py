@@ -7,11 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from models.utils.replay import ReplayModel, add_stored_weights, compute_logits, offer_task
+from models.utils.replay import CHUNK, ReplayModel, add_stored_weights, compute_logits, offer_task
 from utils.args import ArgumentParser
 from utils.batch_norm import network_mode
-
-CHUNK = 256  # images per forward pass when the logits of a whole task are computed
 
 
 class Derpp(ReplayModel):

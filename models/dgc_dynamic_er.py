@@ -53,7 +53,7 @@ class DgcDynamicEr(DgcMixin, DynamicEr):
         return int(past.sum()) / len(past) or None if at_hand(past) else past.float().mean()
 
     def dgc_draw(self) -> Draw | None:
-        """The images of past classes in the batch; if it can't be told which they are, all, others IGNORED.
+        """The images of past classes in the batch; on a GPU, without waiting for it, the whole batch, others IGNORED.
 
         If there are none then all labels stay, because the mean over nothing is NaN: their share, 0, is the factor.
         """

@@ -1,4 +1,4 @@
-"""Ridge regression on frozen features: what sums over all images can do, which forget nothing."""
+"""Ridge regression on frozen features, from running sums over all images, which forget nothing."""
 
 from __future__ import annotations
 

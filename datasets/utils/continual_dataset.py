@@ -243,7 +243,7 @@ class ContinualDataset(MammothDataset):
         return self._plain_loader(_classes(self.splits.evaluation, self.test_classes(k)))
 
     def again(self, **changes: Any) -> ContinualDataset:
-        """A dataset as this one was when it was new, with some flags changed; images that are read stay read."""
+        """A fresh copy with some flags changed; without changes it shares the images that were read."""
         args = copy.copy(self.args)
         for name, value in changes.items():
             setattr(args, name, value)

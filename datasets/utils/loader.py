@@ -87,9 +87,9 @@ class TaskLoader:
             )
         return {"permutation": self._permutation, "position": self.position}
 
-    def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
-        """With `go_on` the next `iter()` continues the saved epoch, else it begins a new one."""
-        if not go_on:
+    def load_state_dict(self, state: dict[str, Any], continues: bool = True) -> None:
+        """With `continues` the next `iter()` continues the saved epoch, else it begins a new one."""
+        if not continues:
             return
         permutation = state["permutation"]
         if permutation is not None and len(permutation) != len(self.dataset):

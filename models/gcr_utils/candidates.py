@@ -49,7 +49,7 @@ class CandidateReservoir(Buffer):
         self.num_seen_examples += len(labels)
 
     def draw(self, count: int, first: int) -> Tensor:
-        """`count` of the first `first` slots: the filled ones in random order, again and again while they are fewer.
+        """`count` of the first `first` slots: the filled ones in random order, repeated if they are fewer.
 
         If none is filled, an empty one: the caller gives it no weight.
         """

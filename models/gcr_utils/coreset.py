@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from models.gcr_utils.candidates import CandidateReservoir, per_row
 from models.gcr_utils.selection import logit_gradients, select
-from models.utils.replay import ReplayModel, to_input, training_set
+from models.utils.replay import CHUNK, ReplayModel, to_input, training_set
 from utils.batch_norm import network_mode
 from utils.schedulers import task_epochs
 
-CHUNK = 256  # images per forward pass at the end of a task
 MOST_STRETCHES = 20  # task-free: then two become one
 
 
@@ -94,7 +93,7 @@ class CoresetModel(ReplayModel):
         return self.stretches if self.args.task_free else self.current_task
 
     def candidate_slots(self) -> int:
-        """Those in use for replay: of as many as the task's block would have if it ended now."""
+        """How many candidates are replayed: as many as the task's block would have if it ended now."""
         return min(math.ceil(self.args.buffer_size / (self.n_blocks + 1)), self.candidates.capacity)
 
     def end_task(self, dataset: Any) -> None:

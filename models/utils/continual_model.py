@@ -127,7 +127,7 @@ class ContinualModel(nn.Module):
     def observe(
         self, inputs: torch.Tensor, labels: torch.Tensor, not_aug_inputs: torch.Tensor, epoch: int | None = None
     ) -> Any:
-        """One training step; returns the loss (a 0-dim tensor or a number), or a dict of 'loss' and other terms.
+        """One training step; returns the loss (a scalar tensor or a number), or a dict of 'loss' and other terms.
 
         `inputs` are augmented and normalised, `not_aug_inputs` the same images untouched, in [0, 1]. A detached tensor
         is the better return value: it reaches the log without waiting for the GPU.

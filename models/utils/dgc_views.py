@@ -1,4 +1,4 @@
-"""What Dynamic Gradient Calibration takes its gradients on: the images of buffer, stream and task, as passes.
+"""On which images Dynamic Gradient Calibration takes its gradients, and how: of buffer, stream and task, as passes.
 
 - `plain`: un-augmented, normalised, BatchNorm in eval mode, cross-entropy over all outputs; `raw`: not normalised.
 - `same`: the base's own pass once more, with its augmentation, its batch and its train mode. Only then do the two

@@ -10,15 +10,14 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from datasets.utils.image_set import ImageSet
+from models.utils.replay import CHUNK
 from utils.buffer import Buffer
 from utils.errors import UsageError
 from utils.herding import herd
 
-CHUNK = 256  # images per forward pass
-
 
 def require_own_classes(model: Any) -> None:
-    """Tasks that share their classes have no old ones, of which images could be kept."""
+    """Refuse tasks that share their classes: there are no past classes of which to keep images."""
     dataset = model.dataset
     if dataset.shares_classes:
         remedy = "--task_free 1" if "general-continual" in model.COMPATIBILITY else "another method"

@@ -17,7 +17,8 @@ from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
 from utils.errors import UsageError
 
-CHUNK = 1024  # images read at once at the end of a task
+CHUNK = 256  # images per forward pass over a whole set
+READ = 1024  # images read at once at the end of a task
 
 
 def add_replay_args(parser: Any) -> None:
@@ -152,8 +153,8 @@ def training_set(dataset: Any) -> Any:
 def task_batches(dataset: Any) -> Iterator[tuple[Tensor, Tensor]]:
     """(images as they are stored, labels) of the current task, in its own order."""
     images = training_set(dataset)
-    for start in range(0, len(images), CHUNK):
-        rows = slice(start, start + CHUNK)
+    for start in range(0, len(images), READ):
+        rows = slice(start, start + READ)
         yield images.batch(rows), images.targets[rows]
 
 

@@ -20,7 +20,7 @@ class ArrayTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The memory itself where it is the host's: what numpy writes there stays written."""
+        """Shares memory if it is on the CPU, so that what numpy writes there stays."""
         array = self.as_subclass(Tensor).cpu().numpy()  # type: ignore[arg-type]
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 

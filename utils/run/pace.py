@@ -48,7 +48,7 @@ class FirstSteps:
         return not over
 
     def seconds_per_step(self) -> float | None:
-        """To be asked when it is to be told; None if there were too few steps."""
+        """None after too few steps."""
         if self.steps <= WARM_UP_STEPS:
             return None
         self._wait()

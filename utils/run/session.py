@@ -215,7 +215,7 @@ class Session:
         if state["loader"] is not None:
             # At the end of an epoch nothing is left of its permutation: the next epoch draws its own.
             inside = self.position.in_epoch and self.position.epoch_step < self.steps_per_epoch()
-            self.loader.load_state_dict(state["loader"], go_on=inside)
+            self.loader.load_state_dict(state["loader"], continues=inside)
         self.accuracies.load_state_dict(state["accuracies"])
         self.timing.load_state_dict(state["timing"])
         self.metrics.load_state_dict(state["metrics"])

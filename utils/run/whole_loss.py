@@ -16,12 +16,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from models.utils.replay import to_input
+from models.utils.replay import CHUNK, to_input
 from utils.evaluate import mean_loss
 from utils.run.diagnostics import Batch, TrainingSets
 from utils.run.precision import autocast
-
-CHUNK = 256  # images per pass
 
 
 class WholeLoss(TrainingSets):

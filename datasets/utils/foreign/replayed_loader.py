@@ -68,9 +68,9 @@ class ReplayedLoader:
         generator = generator_state(self._generator) if self._generator is not None else None
         return {"epoch": self.epoch, "position": self.position, "generator": generator}
 
-    def load_state_dict(self, state: dict[str, Any], go_on: bool = True) -> None:
-        """With `go_on` the next `iter()` continues the saved epoch, else it begins a new one."""
+    def load_state_dict(self, state: dict[str, Any], continues: bool = True) -> None:
+        """With `continues` the next `iter()` continues the saved epoch, else it begins a new one."""
         self.epoch, self.position = state["epoch"], state["position"]
-        self._resume = go_on and self.position > 0
+        self._resume = continues and self.position > 0
         if self._generator is not None:
             set_generator_state(self._generator, state["generator"])

@@ -74,7 +74,7 @@ def test_both_values_name_the_run(tmp_path: Path) -> None:
 
 
 def all_names() -> list[str]:
-    """Of flags, aliases such as `--lpc`, and what is derived from them."""
+    """Flags, aliases such as `--lpc`, and what is derived from them."""
     parser = framework_parser()
     flags = {flag.removeprefix("--") for flag in parser.flags() if flag.startswith("--")}
     return sorted((flags | parser.actions_by_dest().keys() | DERIVED.keys() | MAMMOTHS.keys()) - {"help"})

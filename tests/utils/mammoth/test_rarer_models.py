@@ -65,7 +65,7 @@ def test_budgets_of_lipschitz_constants(tmp_path: Path) -> None:
 
 
 def test_budgets_are_what_the_images_have(tmp_path: Path) -> None:
-    """Of a single image, exactly: the loss is 0, and grows with the distance from the budgets. A step reduces both."""
+    """Exact for one image: the loss is 0, and grows with the distance from the budgets. A step reduces both."""
     _, model = train("er_lider", tmp_path, "--n_epochs", "0")
     torch.manual_seed(0)
     image = torch.rand(1, 1, 8, 8)
@@ -89,7 +89,7 @@ def test_budgets_are_what_the_images_have(tmp_path: Path) -> None:
 
 
 def test_the_constant_of_a_linear_layer_is_its_largest_singular_value(tmp_path: Path) -> None:
-    """Of white inputs x and outputs Wx: the mean product of both is Wᵀ."""
+    """For white inputs x and outputs Wx the mean product of both is Wᵀ."""
     _, model = train("er_lider", tmp_path, "--n_epochs", "0")
     torch.manual_seed(0)
     inputs, weight = torch.randn(1, 3, 300, 300), torch.randn(2, 3)
