@@ -259,7 +259,7 @@ def test_commands_parse(page: str, stand_ins: dict[str, str]) -> None:
 
 
 def test_the_readme_begins_with_commands_that_exist() -> None:
-    first_screen = "\n".join(README.splitlines()[:30])
+    first_screen = "\n".join(README.splitlines()[:35])  # of which 8 are a table
     targets = re.findall(r"^make (\w+)", first_screen, re.M)
     assert targets == ["demo", "check", "test"]
     makefile = (ROOT / "Makefile").read_text()
