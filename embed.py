@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.args import ArgumentParser, choice, number
+from utils.cli.checks import require_device
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.errors import UsageError
 
@@ -36,6 +37,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_strictly(argv, argparse.Namespace())
     if (args.dataset is None) == (args.images is None):
         raise UsageError("give one of --dataset and --images")
+    require_device(args.device)
     if Path(args.output).suffix != ".npz":
         raise UsageError(f"--output {args.output}: embeddings are written as .npz; give such a name")
     return args

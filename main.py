@@ -96,7 +96,7 @@ def train_or_find(argv: list[str], model: Entry | None = None, signals: StopSign
     return directory.path, False
 
 
-def run(model: str | type | None = None, **flags: Any) -> Result:
+def run(model: str | type | None = None, *unnamed: object, **flags: Any) -> Result:
     """In Python: `run(model="dgc_er", dataset="seq-embeddings", buffer_size=100)`, described in docs/python.md.
 
     The flags are the command line's. A model may be a class, too. Without a seed it is 0, so that the same call finds
@@ -107,7 +107,7 @@ def run(model: str | type | None = None, **flags: Any) -> Result:
     from utils.run.result import Result
 
     with plain_errors():
-        argv, given = command_line(model, flags)
+        argv, given = command_line(model, flags, unnamed)
         directory, finished = train_or_find(argv, given, patient_signals())
         if finished:
             say(f"This run is finished ({directory}). overwrite=True runs it again, another seed makes a new one.")
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     show_messages()
-    with one_line_failures():  # Ctrl-C is one before training; from then on it stops at a step boundary
+    with one_line_failures("stopped before training; nothing saved"):  # later Ctrl-C stops at a step boundary
         directory, finished = train_or_find(sys.argv[1:] if argv is None else argv)
         from utils.run.final_report import final_report
 

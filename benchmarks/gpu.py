@@ -11,7 +11,7 @@
   and on top of -O 1 and -O 2 `torch.compile` and CUDA graphs, which are no options of `main.py`.
 - `hours`: the GPU-hours of all tables with `--profile paper`, from a few steps of every kind of run.
 
-The file is written after each part, so that nothing is lost if a later one fails.
+The file is written after each method and setting, so that nothing is lost if a later one fails or Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ from experiments.report.tables import table
 from experiments.tables import table_names
 from main import initialize
 from models import get_model_entries
+from utils.args import ArgumentParser, number
+from utils.cli.checks import require_device
 from utils.cli.console import one_line_failures
 from utils.cli.parse import parse_args
-from utils.errors import UserError
+from utils.conf import get_device
+from utils.errors import UsageError, UserError
+from utils.resume.files import require_writable
 from utils.run.environment import environment
 from utils.run.write_results import write_json
 from utils.status import say
@@ -100,17 +104,28 @@ def steps_of(model: str, device: str, width: int, level: int, *flags: str) -> li
     return [f"--model={model}", "--dataset=seq-cifar100", "--batch_size=32", *flags]
 
 
-def methods(names: Sequence[str], device: str, width: int, effort: Effort) -> Figures:
-    found = {}
-    for name in names:
-        say(f"{name} …")
+Save = Callable[[Figures], None]
+
+
+def methods(names: Sequence[str], device: str, width: int, effort: Effort, save: Save = lambda found: None) -> Figures:
+    found: Figures = {}
+    for done, name in enumerate(names, 1):
+        say(f"[{done}/{len(names)}] {name}")
         found[name] = {"faa_on_device": trained(name, device), "faa_on_cpu": trained(name, "cpu")}
         if name not in FEATURES:
             found[name] |= measured(steps_of(name, device, width, 0, "--model_config=best"), effort)
+        save(found)
     return found
 
 
-def speed(device: str, width: int, levels: Sequence[int], effort: Effort, on_top: dict = ON_TOP) -> Figures:
+def speed(
+    device: str,
+    width: int,
+    levels: Sequence[int],
+    effort: Effort,
+    on_top: dict = ON_TOP,
+    save: Save = lambda found: None,
+) -> Figures:
     """For each level er, each estimator and er once more, whose ratio to the first shows how much the clock drifts."""
     sides = {
         "er": ("er", []),
@@ -120,12 +135,14 @@ def speed(device: str, width: int, levels: Sequence[int], effort: Effort, on_top
     settings: dict[str, tuple[int, str | None]] = {f"-O {level}": (level, None) for level in levels}
     settings |= {name: setting for name, setting in on_top.items() if setting[0] in levels}
     found: Figures = {}
-    for setting, (level, mode) in settings.items():
-        for side, (model, flags) in sides.items():
-            say(f"{setting}: {side} …")
-            fill = ["--buffer_fill=task_end"]  # as DGC's, so that the sides differ in calibration alone
-            command = steps_of(model, device, width, level, *fill, *flags)
-            found.setdefault(setting, {})[side] = measured(command, effort, mode)
+    places = [(setting, side) for setting in settings for side in sides]
+    for done, (setting, side) in enumerate(places, 1):
+        say(f"[{done}/{len(places)}] {setting}: {side}")
+        (level, mode), (model, flags) = settings[setting], sides[side]
+        fill = ["--buffer_fill=task_end"]  # as DGC's, so that the sides differ in calibration alone
+        command = steps_of(model, device, width, level, *fill, *flags)
+        found.setdefault(setting, {})[side] = measured(command, effort, mode)
+        save(found)
     return found
 
 
@@ -179,28 +196,45 @@ def shown(result: Figures) -> str:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = ArgumentParser(prog="benchmarks.gpu", description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--device", default="cuda", help="cuda by default")
-    parser.add_argument("--width", type=int, default=64, help="filters of the ResNet-18; 64 is the paper's")
+    parser.add_argument("--width", type=number(int, 1), default=64, help="filters of the ResNet-18; 64 is the paper's")
     parser.add_argument(
         "--levels", type=int, nargs="+", choices=LEVELS, default=list(LEVELS), help="of -O, for `speed`"
     )
     for name, default in Effort()._asdict().items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{name.replace('_', ' ')} of a measurement")
+        least = 0 if name == "warm_up" else 1
+        text = f"{name.replace('_', ' ')} of a measurement"
+        parser.add_argument(f"--{name}", type=number(int, least), default=default, help=text)
     parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if unknown := set(args.parts) - set(PARTS):
+        raise UsageError(f"unknown part {unknown.pop()!r}; valid are {', '.join(PARTS)}")
+    require_device(args.device)
+    return args
 
 
-def run(args: argparse.Namespace) -> Figures:
-    device = torch.device(args.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
+def _device(name: str) -> torch.device:
+    if name.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
             "no CUDA device: torch sees no GPU here; to try the script itself: "
             "python -m benchmarks.gpu --device cpu --width 4"
         )
-    if unknown := set(args.parts) - set(PARTS):
-        raise UserError(f"unknown part {unknown.pop()!r}; valid are {', '.join(PARTS)}")
+    return get_device(name)
+
+
+def _require_output(file: Path) -> None:
+    """Now, not after hours of measuring."""
+    if file.is_dir():
+        raise UsageError(f"--output {file} is a folder; give a file")
+    require_writable(file.parent, "--output")
+
+
+def run(args: argparse.Namespace) -> Figures:
+    device = _device(args.device)
+    if args.output:
+        _require_output(args.output)
     use_random_images()
     effort = Effort(args.warm_up, args.rounds, args.steps)
     result: Figures = {"device": str(device), "width": args.width, "effort": effort._asdict()}
@@ -214,14 +248,18 @@ def run(args: argparse.Namespace) -> Figures:
     names = [name for name in get_model_entries() if name != "joint"]
     making: dict[str, Callable[[], Any]] = {
         "tests": numeric_tests,
-        "methods": lambda: methods(names, args.device, args.width, effort),
-        "speed": lambda: speed(args.device, args.width, args.levels, effort),
+        "methods": lambda: methods(names, args.device, args.width, effort, lambda found: save("methods", found)),
+        "speed": lambda: speed(args.device, args.width, args.levels, effort, save=lambda found: save("speed", found)),
         "hours": lambda: hours(table_names(), "paper", args.device, [f"--num_filters={args.width}"], say),
     }
-    for part in [part for part in PARTS if not args.parts or part in args.parts]:
-        result[part] = making[part]()
+
+    def save(part: str, found: Figures) -> None:
+        result[part] = found
         if args.output:
             write_json(args.output, result)
+
+    for part in [part for part in PARTS if not args.parts or part in args.parts]:
+        save(part, making[part]())
     return result
 
 

@@ -20,13 +20,15 @@ from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from experiments.cells import Expansion, conditions, distinct_runs, expand, with_wandb_labels
-from experiments.grid import Grid, parse_seeds, read_grid, selection
+from experiments.grid import Grid, parse_metrics, parse_seeds, read_grid, selection
 from experiments.results.records import Record
 from experiments.running.slurm.sbatch import add_flags, check_flags
 from experiments.tables import load_table, profile_names, read_table, table_names
 from utils.args import ArgumentParser, number
+from utils.cli.checks import require_device
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.errors import UsageError
 from utils.status import say
@@ -60,8 +62,8 @@ def parser() -> ArgumentParser:
         command.add_argument("--wandb_entity", metavar="NAME", help="entity; or the environment's WANDB_ENTITY")
     plan.add_argument("--no_probe", action="store_true", help="do not measure kinds of runs without a finished one")
     table.add_argument("--metrics", nargs="+", metavar="NAME", help="instead of the table's own, such as FAIA FF T1")
-    table.add_argument("--output", type=Path, metavar="DIR", help="write results.json and results.csv there")
-    report.add_argument("--output", type=Path, metavar="DIR", required=True, help="write the report there")
+    table.add_argument("--output", type=_folder, metavar="DIR", help="write results.json and results.csv there")
+    report.add_argument("--output", type=_folder, metavar="DIR", required=True, help="write the report there")
     report.add_argument("--from", dest="stored", type=Path, metavar="FILE", help="a results.json instead of runs")
     return top
 
@@ -82,13 +84,17 @@ def _selection(command: ArgumentParser) -> None:
     add("--known", nargs="+", type=Path, default=[], metavar="FILE", help=known)
 
 
+def _folder(text: str) -> Path:
+    if Path(text).is_file():
+        raise UsageError(f"--output {text} is a file, not a folder; give a folder")
+    return Path(text)
+
+
 def _seeds(text: str) -> tuple[int, ...]:
     try:
         numbers = [int(part) for part in text.removesuffix(",").split(",")]
     except ValueError:
-        raise UsageError(
-            f"--seeds {text}: give a number of seeds, or a list such as 0,3,5 (3, is seed 3 alone)"
-        ) from None
+        raise UsageError(f"--seeds {text}: give a number of seeds, or a list such as 0,3,5") from None
     return parse_seeds(numbers if "," in text else numbers[0])
 
 
@@ -96,18 +102,29 @@ def selected(args: Namespace) -> list[Expansion]:
     """The cells that a command is about; all of them are parsed, so that errors show before anything runs."""
     flags = _given(args, (*PLACES, "wandb_project", "wandb_entity"))
     chosen = selection(grids(args), args.rows, args.columns)
+    if getattr(args, "metrics", None):
+        chosen = [replace(grid, metrics=parse_metrics(args.metrics)) for grid in chosen]
     return [expand(replace(grid, seeds=args.seeds or grid.seeds), flags) for grid in chosen]
 
 
-def _known(args: Namespace) -> dict[str, Record]:
+def _known(args: Namespace, expansions: list[Expansion]) -> dict[str, Record]:
     from experiments.results.stored import known_runs
 
-    return known_runs(args.known)
+    return known_runs(args.known, {cell.config_hash for e in expansions for cell in e.cells})
+
+
+def _results(args: Namespace, curves: bool = False) -> list[Any]:
+    """The results of the chosen tables."""
+    from experiments.results.collection import read_results
+
+    expansions = selected(args)
+    return read_results(expansions, curves, _known(args, expansions))
 
 
 def to_run(args: Namespace) -> list[Expansion]:
     """The cells that a command is about, without those of `--known`."""
-    known, expansions = _known(args), selected(args)
+    expansions = selected(args)
+    known = _known(args, expansions)
     left = [replace(e, cells=[cell for cell in e.cells if cell.config_hash not in known]) for e in expansions]
     if known:
         cells = [len(distinct_runs(cell for e in some for cell in e.cells)) for some in (expansions, left)]
@@ -120,7 +137,9 @@ def _given(args: Namespace, names: Iterable[str]) -> list[str]:
 
 
 def grids(args: Namespace) -> list[Grid]:
-    if bool(args.tables) == bool(args.grid):
+    if args.tables and args.grid:
+        raise UsageError("give tables or --grid, not both")
+    if not (args.tables or args.grid):
         raise UsageError("give tables (`python reproduce.py list` shows them), or a grid of your own by --grid")
     if args.grid:
         if args.profile:
@@ -136,6 +155,7 @@ def _devices(given: str | None) -> list[str]:
     from experiments.running.processes import available_devices
     from utils.conf import get_device
 
+    require_device(given, "--devices")
     if given is None:
         return available_devices()
     return [str(get_device(name, flag="--devices")) for name in given.split(",")]
@@ -188,7 +208,7 @@ def run(args: Namespace) -> int:
     if outcome.stopped:
         say("Stopped. The same command continues.")
     elif outcome.failed:
-        say(f"{len(outcome.failed)} runs failed. The same command tries them again.")
+        say(f"{len(outcome.failed)} run{'s' * (len(outcome.failed) > 1)} failed. The same command tries again.")
     return outcome.exit_code
 
 
@@ -200,15 +220,10 @@ def show_status(args: Namespace) -> int:
 
 
 def show_table(args: Namespace) -> int:
-    from experiments.grid import parse_metrics
     from experiments.report.tables import markdown
-    from experiments.results.collection import read_results, write_results
+    from experiments.results.collection import write_results
 
-    expansions = selected(args)
-    if args.metrics:
-        metrics = parse_metrics(args.metrics)
-        expansions = [replace(e, grid=replace(e.grid, metrics=metrics)) for e in expansions]
-    results = read_results(expansions, known=_known(args))
+    results = _results(args)
     print("\n\n".join(map(markdown, results)))
     if args.output:
         write_results(results, args.output)
@@ -217,13 +232,11 @@ def show_table(args: Namespace) -> int:
 
 def make_report(args: Namespace) -> int:
     from experiments.report.write import write_report
-    from experiments.results.collection import read_results
     from experiments.results.stored import read_stored
 
     if args.stored and any(getattr(args, name) for name in CHOICE):
         raise UsageError("--from takes all that is in the file; leave out tables and the flags that select them")
-    results = read_stored(args.stored) if args.stored else read_results(selected(args), True, _known(args))
-    write_report(results, args.output)
+    write_report(read_stored(args.stored) if args.stored else _results(args, curves=True), args.output)
     print(f"{args.output / 'index.html'}")
     return 0
 
@@ -231,13 +244,11 @@ def make_report(args: Namespace) -> int:
 def make_dashboard(args: Namespace) -> int:
     from experiments.dashboard.layout import dashboard
     from experiments.dashboard.publish import publish
-    from experiments.results.collection import read_results
 
     project = args.wandb_project or os.environ.get("WANDB_PROJECT")
     if not project:
         raise UsageError("--wandb_project is missing: the name of the project that the runs were logged to")
-    layout = dashboard(read_results(selected(args), known=_known(args)))
-    print("\n".join(publish(layout, project, args.wandb_entity or os.environ.get("WANDB_ENTITY"))))
+    print("\n".join(publish(dashboard(_results(args)), project, args.wandb_entity or os.environ.get("WANDB_ENTITY"))))
     return 0
 
 

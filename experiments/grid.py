@@ -123,10 +123,9 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     seeds = list(range(value)) if _is_whole(value) and value <= MOST_SEEDS else value
     listed = isinstance(seeds, list) and all(_is_whole(seed) and 0 <= seed <= LAST_SEED for seed in seeds)
     if not listed or not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError(
-            f"seeds: {value!r} is neither a number of seeds, at least 1 and at most {MOST_SEEDS}, nor a list of "
-            f"distinct seeds, each at most {LAST_SEED}"
-        )
+        number = f"is no number of seeds: it must be at least 1 and at most {MOST_SEEDS}"
+        wrong = number if _is_whole(value) else f"is no list of distinct seeds, each at most {LAST_SEED}"
+        raise UsageError(f"seeds: {value!r} {wrong}")
     return tuple(seeds)
 
 

@@ -127,6 +127,7 @@ def test_weights_that_cannot_be_fetched_say_where_to_put_the_file(monkeypatch: p
         (["--dataset", "seq-digits", "--images", "x"], "give one of --dataset and --images"),
         (["--images", "/nowhere"], "/nowhere/train is missing"),
         (["--dataset", "seq-digits", "--output", "a.txt"], "written as .npz"),
+        (["--dataset", "seq-digits", "--device", "gpu"], "^--device gpu can't be used; give cpu, cuda or cuda:0"),
     ],
 )
 def test_a_wrong_command_is_one_line(flags: list[str], reason: str) -> None:
@@ -134,6 +135,13 @@ def test_a_wrong_command_is_one_line(flags: list[str], reason: str) -> None:
     output = [] if "--output" in flags else ["--output", "a.npz"]
     with pytest.raises(UserError, match=reason):
         embed.run([*(backbone or ["--backbone", "resnet18"]), *output, *flags])
+
+
+def test_what_is_missing_can_only_be_given_on_the_command_line() -> None:
+    with pytest.raises(
+        UsageError, match=r"^missing --backbone, --output: no default .*; give a value on the command line$"
+    ):
+        embed.run(["--dataset", "seq-digits"])
 
 
 def test_nothing_is_written_when_embedding_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

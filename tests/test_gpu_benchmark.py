@@ -36,6 +36,53 @@ def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture) -> None:
     assert ended.value.code == 1 and "no CUDA device" in line and "--device cpu" in line
 
 
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--device", "foo"], 2, "--device foo can't be used; give cpu, cuda or cuda:0"),
+        (["--device", "cpu", "--width", "0"], 2, "--width: 0 is out of range: it must be at least 1"),
+        (["--device", "cpu", "--steps", "0"], 2, "--steps: 0 is out of range: it must be at least 1"),
+        (["--device", "cpu", "--rounds", "0"], 2, "--rounds: 0 is out of range: it must be at least 1"),
+        (["--device", "cpu", "--warm_up", "-1"], 2, "--warm_up: -1 is out of range: it must be at least 0"),
+        (["--device", "cpu", "sped"], 2, "unknown part 'sped'; valid are tests, methods, speed, hours"),
+        (["--device", "cpu", "--output", "/dev/null/x.json"], 1, "cannot write /dev/null"),
+        (["--device", "cpu", "--output", "/"], 2, "--output / is a folder; give a file"),
+    ],
+)
+def test_wrong_usage_is_one_line_before_anything_is_measured(
+    flags: list[str], code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(gpu, "environment", lambda: pytest.fail("it has begun"))
+    with pytest.raises(SystemExit) as ended:
+        gpu.main(flags)
+    output = capsys.readouterr()
+    assert ended.value.code == code and output.out == "" and output.err.count("\n") == 1
+    assert words in output.err, output.err
+
+
+def test_each_method_is_announced_and_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Ctrl-C during the third of them leaves the figures of two."""
+
+    def trained(model: str, device: str) -> float:
+        if model == "lwf":
+            raise KeyboardInterrupt
+        return 50.0
+
+    monkeypatch.setattr(gpu, "trained", trained)
+    monkeypatch.setattr(gpu, "measured", lambda *_: {"error": "not here"})
+    monkeypatch.setattr(gpu, "use_random_images", lambda: None)
+    monkeypatch.setattr(gpu, "get_model_entries", lambda: ["er", "joint", "sgd", "lwf", "der"])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main(["methods", *SMALL, "--output", str(tmp_path / "gpu.json")])
+    output = capsys.readouterr()
+    assert ended.value.code == 130 and output.err == "stopped\n"
+    assert output.out.splitlines() == ["[1/4] er", "[2/4] sgd", "[3/4] lwf"]
+    found = json.loads((tmp_path / "gpu.json").read_text())["methods"]
+    assert {name: figures["faa_on_cpu"] for name, figures in found.items()} == {"er": 50, "sgd": 50}
+
+
 @pytest.mark.slow
 def test_speed_is_measured_written_and_shown(
     tmp_path: Path, few_images: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import math
+import sys
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.cells import Expansion
 from experiments.grid import Grid, Row
 from experiments.results.collection import Results
-from experiments.results.records import MEASUREMENTS_OF, METRICS, Record
+from experiments.results.records import ACCURACY_DIGITS, KEPT, MEASUREMENTS_OF, METRICS, Record
 from experiments.tables import paper_value
 from utils.errors import UsageError
+from utils.metrics import average_accuracy, summarise
 from utils.run.read_results import ENVIRONMENT, SUMMARY, TIMING
 from utils.run.shapes import NUMBERS, TEXT, check_shape
 
@@ -37,6 +42,7 @@ TABLE = {
 }
 RUN = SUMMARY | {
     "cells": [[str]],
+    "config_hash": str,
     "environment": int,
     "timing": (TIMING, None),
     "average_accuracy": NUMBERS,
@@ -46,6 +52,7 @@ RUN = SUMMARY | {
         for event, names in MEASUREMENTS_OF.items()
     },
 }
+ROUNDING = 1.01 * 10**-ACCURACY_DIGITS  # FF is the mean of differences of two rounded numbers
 RESULTS = {"tables": [TABLE], "environments": [(ENVIRONMENT, None)], "runs": [RUN]}
 
 
@@ -56,12 +63,18 @@ def read_stored(path: Path) -> list[Results]:
         return [Results(_expansion(table), _records(table, runs)) for table in content["tables"]]
 
 
-def known_runs(paths: Iterable[Path]) -> dict[str, Record]:
-    """The records of all runs in these files, by the hash in the names of their directories."""
+def known_runs(paths: Iterable[Path], wanted: Set[str]) -> dict[str, Record]:
+    """The records of all runs in these files, by the hash in the names of their directories.
+
+    A file without any of the runs that are `wanted` is likely another table's: a warning says so.
+    """
     known: dict[str, Record] = {}
     for path in paths:
         with _one_line_errors(path, "--known"):
-            known |= {run["record"]["config_hash"]: run["record"] for run in _read(path)[1]}
+            found = {run["record"]["config_hash"]: run["record"] for run in _read(path)[1]}
+        if not found.keys() & wanted:
+            print(f"warning: --known: 0 of {len(found)} runs in {path} belong to these tables", file=sys.stderr)
+        known |= found
     return known
 
 
@@ -101,11 +114,29 @@ def _check_values(content: dict[str, Any]) -> None:
     for i, run in enumerate(content["runs"]):
         if not 0 <= run["environment"] < environments:
             raise ValueError(f"runs[{i}].environment is {run['environment']}, of {environments} from 0")
+        _check_matrix(run, f"runs[{i}]")
+
+
+def _check_matrix(run: dict[str, Any], place: str) -> None:
+    """Its metrics must be those of its matrix, as for a run's directory, to the digits that are stored."""
+    lower, tasks = run["accuracy"], len(run["accuracy"])
+    if run.get("n_tasks", tasks) != tasks or [len(row) for row in lower] != list(range(1, tasks + 1)):
+        raise ValueError(f"{place}.accuracy is not a matrix up to its diagonal, with a row for each task")
+    matrix = np.array([row + [None] * (tasks - len(row)) for row in lower], float).reshape(tasks, tasks)
+    if np.any((matrix < 0) | (matrix > 100)):
+        raise ValueError(f"{place}.accuracy: a number is not between 0 and 100")
+    computed = summarise(matrix) | {f"AA_{k}": value for k, value in enumerate(average_accuracy(matrix), 1)}
+    stored = run["class_il"] | {f"AA_{k}": value for k, value in enumerate(run["average_accuracy"], 1)}
+    for name, value in stored.items():
+        right = computed.get(name)
+        unknown = value is None or name == "FWT"  # which needs accuracies above the diagonal
+        if not unknown and (right is None or not math.isclose(value, right, abs_tol=ROUNDING)):
+            raise ValueError(f"{place}: {name} is {value}, but by its accuracy matrix {right}")
 
 
 def _run(run: dict[str, Any], environments: list[Any]) -> dict[str, Any]:
     """A run's cells, and the record that these share."""
-    known = {name.removesuffix("?") for name in RUN} - {"cells"}  # files of older versions have more
+    known = {*KEPT, "buffer_size", *(name.removesuffix("?") for name in RUN)} - {"cells"}  # older files have more
     record = {name: value for name, value in run.items() if name in known}
     return {
         "cells": run["cells"],

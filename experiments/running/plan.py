@@ -20,7 +20,7 @@ def plan(expansions: Sequence[Expansion], estimates: Estimates, at_a_time: int) 
     cells = [cell for expansion in expansions for cell in expansion.cells]
     runs, left = distinct_runs(cells), unfinished(cells)
     lines = [*conditions(expansions), _counts(expansions, {cell.path for cell in left}), "", *missing(expansions)]
-    lines += [f"{len(runs)} runs in all, {len(runs) - len(left)} done, {len(left)} to go."]
+    lines += [f"{len(runs)} run{'s' * (len(runs) != 1)} in all, {len(runs) - len(left)} done, {len(left)} to go."]
     lines += [f"damaged: {cell.name}: {reason}" for cell in left if (reason := inspect_run(cell.path)[1])]
     return "\n".join([*lines, *_needs([estimates.of(cell) for cell in left], at_a_time)])
 
@@ -50,4 +50,4 @@ def _needs(estimates: Sequence[Estimate | None], at_a_time: int) -> list[str]:
         lines.append(f"Disk: {sum(estimate.bytes for estimate in known) / 1e9:.2g} GB.")
     reasons = Counter(estimate.error if estimate else "not measured" for estimate in estimates if estimate not in known)
     without = "Not included:" if known else "Time and disk are unknown for"
-    return lines + [f"{without} {count} runs ({reason})." for reason, count in reasons.items()]
+    return lines + [f"{without} {count} run{'s' * (count > 1)} ({reason})." for reason, count in reasons.items()]

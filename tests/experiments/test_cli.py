@@ -7,21 +7,24 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from experiment_helpers import DIGITS, call, expanded, finish, write_grid
 from helpers import ROOT, run
 
+from experiments import demo
 from experiments.cells import expand
 from experiments.grid import read_grid
-from experiments.results.collection import read_results
+from experiments.results.collection import read_results, write_results
+from experiments.results.stored import known_runs, read_stored
 from experiments.running.cell_files import cell_directory, cells_root
 from experiments.running.estimates import Estimates, kind_of
 from experiments.running.leases import claim
 from experiments.running.probe import beginning, measure, to_second_task
 from utils.cli.parse import parse_args
-from utils.errors import UserError
+from utils.errors import UsageError, UserError
 from utils.run.directory import RunDirectory
 from utils.run.pace import steps_of
 
@@ -32,22 +35,38 @@ SGD = {"model": "sgd", "buffer_size": None}
     ("arguments", "words"),
     [
         (["run"], ["tables", "--grid"]),
-        (["run", "faia", "--grid", "x.yaml"], ["tables", "--grid"]),
+        (["run", "faia", "--grid", "x.yaml"], ["give tables or --grid, not both"]),
         (["run", "faia"], ["--profile", "paper, small, smoke"]),
         (["run", "faia", "--profile", "huge"], ["--profile", "huge", "smoke"]),
         (["table", "faya", "--profile", "smoke"], ["unknown table 'faya'", "'faa'"]),
-        (["plan", "--grid", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (
+            ["plan", "--grid", "nowhere.yaml"],
+            ["error: nowhere.yaml cannot be read: No such file or directory; give a YAML file"],
+        ),
         (["run", "--grid", "x.yaml", "--profile", "smoke"], ["--profile"]),
         (["run", "m", "--profile", "smoke", "--jobs", "0"], ["--jobs", "0", "at least 1"]),
         (["run", "m", "--profile", "smoke", "--seeds", "x"], ["--seeds x"]),
-        (["run", "m", "--profile", "smoke", "--seeds", "0"], ["seeds", "0"]),
+        (["run", "m", "--profile", "smoke", "--seeds", "0"], ["seeds: 0 is no number of seeds: it must be at least 1"]),
         (["run", "m", "--profile", "smoke", "--seeds", "9" * 23], ["seeds", "at most 10000"]),
         (["table", "m", "--profile", "smoke", "--rows", "DGC"], ["no row 'DGC'", "'DGC-ER'"]),
         (["table", "m", "--profile", "smoke", "--seeds", "1", "--metrics", "AA"], ["unknown metric 'AA'"]),
-        (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "gpu"], ["--devices gpu", "can't be used"]),
+        (
+            ["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "gpu"],
+            ["--devices gpu can't be used; give cpu, cuda or cuda:0"],
+        ),
+        (
+            ["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "cpu,cpu2"],
+            ["--devices cpu,cpu2", "give cpu"],
+        ),
         (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "99"], ["--devices 99: this machine has"]),
         (["plan", "all", "--profile", "smoke", "--columns", "S-CIFAR"], ["none of the tables has a column 'S-CIFAR'"]),
         (["plan", "all", "faya", "--profile", "smoke"], ["unknown table 'faya'"]),
+        (
+            ["report", "m", "--profile", "smoke"],
+            ["missing --output: no default is known; give a value on the command line\n"],
+        ),
+        (["report", "m", "--output", str(ROOT / "README.md")], ["README.md is a file, not a folder; give a folder"]),
+        (["table", "m", "--output", str(ROOT / "README.md")], ["README.md is a file, not a folder; give a folder"]),
         (["sing"], ["sing"]),
         ([], ["a command is missing", "list, plan, run, status, table, report", "--help"]),
     ],
@@ -59,6 +78,34 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     output = capsys.readouterr()
     assert output.out == "" and output.err.startswith("error: ") and output.err.count("\n") == 1
     assert all(word in output.err for word in words), output.err
+
+
+def test_the_demo_fails_in_one_line_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    for flag, more in (("--base_path", []), ("--picture", ["--base_path", str(tmp_path)])):
+        with pytest.raises(SystemExit) as ended:
+            demo.main([flag, str(tmp_path / "file" / "x"), *more])
+        output = capsys.readouterr()
+        assert ended.value.code == 1 and output.out == "" and output.err.count("\n") == 1
+        assert output.err.startswith("error: cannot write ") and output.err.endswith(f"; choose another {flag}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(SystemExit) as ended:
+        demo.main(["--pictures", "x"])
+    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_demo_is_stopped_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """At any time, since torch is loaded after the command line is read."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "require_writable", stop)
+    with pytest.raises(SystemExit) as ended:
+        demo.main([])
+    assert ended.value.code == 130 and capsys.readouterr().err == "stopped; what is finished is kept\n"
+    code = "import sys, experiments.demo; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_list_names_every_table_without_torch() -> None:
@@ -93,7 +140,7 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     assert call("plan", *where, "--seeds", "3", "--no_probe") == 0
     assert "3 runs in all, 2 done, 1 to go." in capsys.readouterr().out
     assert call("plan", *where, "--seeds", "2,", "--no_probe") == 0  # seed 2 alone
-    assert "1 runs in all, 0 done, 1 to go." in capsys.readouterr().out
+    assert "1 run in all, 0 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
     assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
 
@@ -117,12 +164,50 @@ def test_runs_of_another_machine_are_known_by_their_stored_results(
     stored = [(tmp_path / folder / "results.json").read_bytes() for folder in ("stored", "again")]
     assert stored[0] == stored[1]
     call("plan", "--no_probe", *known)
-    assert "1 runs in all, 0 done, 1 to go." in capsys.readouterr().out
+    assert "1 run in all, 0 done, 1 to go." in capsys.readouterr().out
     call("run", *known, "--seeds", "1")
     assert capsys.readouterr().out == "2 of 2 runs are known from --known\n0 runs, of which 0 are done\n"
-    (tmp_path / "stored" / "results.json").write_text("{")
-    assert call("table", *known) == 2
-    assert re.fullmatch(r".*--known \S+ not a results.json: .+\n", capsys.readouterr().err)
+    assert call("status", *known, "--rows", "SGD", "--seeds", "7,") == 0
+    file = tmp_path / "stored" / "results.json"
+    assert capsys.readouterr().err == f"warning: --known: 0 of 3 runs in {file} belong to these tables\n"
+    content = json.loads(file.read_text())
+    del content["runs"][1]["config_hash"]
+    for text, reason in ((json.dumps(content), r"runs\[1\] has no config_hash"), ("{", "")):
+        file.write_text(text)
+        assert call("table", *known) == 2
+        assert re.fullmatch(rf".*--known \S+ not a results.json: {reason}.+\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda run: run["class_il"].update(FAIA=999), "runs[0]: FAIA is 999, but by its accuracy matrix 75"),
+        (lambda run: run["class_il"].update(FF=30.002), "runs[0]: FF is 30.002, but by its accuracy matrix 30"),
+        (lambda run: run["accuracy"][1].pop(), "runs[0].accuracy is not a matrix up to its diagonal"),
+        (lambda run: run.update(n_tasks=10**12), "runs[0].accuracy is not a matrix up to its diagonal"),
+        (lambda run: run["accuracy"].pop(), "runs[0].accuracy is not a matrix up to its diagonal"),
+        (lambda run: run["accuracy"][0].__setitem__(0, 101), "runs[0].accuracy: a number is not between 0 and 100"),
+        (lambda run: run["average_accuracy"].__setitem__(1, 61), "runs[0]: AA_2 is 61, but by its accuracy matrix 60"),
+        (lambda run: run["average_accuracy"].append(61), "runs[0]: AA_3 is 61, but by its accuracy matrix None"),
+        (lambda run: run["class_il"].update(FF=30.0009, FWT=9.0), None),  # rounded; and what is not in the matrix
+    ],
+)
+@pytest.mark.parametrize("flag", ["--known", "--from"])
+def test_stored_runs_are_checked_against_their_matrix(
+    change: Callable[[dict], object], reason: str | None, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    expansion = expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}})
+    finish(expansion.cells[0], 90, (60, 60))
+    write_results(read_results([expansion]), tmp_path)
+    file = tmp_path / "results.json"
+    content = json.loads(file.read_text())
+    change(content["runs"][0])
+    file.write_text(json.dumps(content))
+    if reason is None:
+        assert len(known_runs([file], set())) == len(read_stored(file)[0].records) == 1
+        return
+    with pytest.raises(UsageError, match=rf"{flag} \S+: not a results.json: {re.escape(reason)}"):
+        known_runs([file], set()) if flag == "--known" else read_stored(file)
 
 
 def test_all_tables_can_be_narrowed_down(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -225,7 +310,7 @@ def test_the_remedy_names_the_place_that_was_given(tmp_path: Path, capsys: pytes
 def test_without_a_probe_time_and_disk_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     expanded(tmp_path, flags=DIGITS, rows={"ER": {"model": "er"}})
     assert call("plan", "--grid", tmp_path / "grid.yaml", "--base_path", tmp_path / "data", "--no_probe") == 0
-    assert capsys.readouterr().out.endswith("Time and disk are unknown for 1 runs (not measured).\n")
+    assert capsys.readouterr().out.endswith("Time and disk are unknown for 1 run (not measured).\n")
 
 
 def test_a_table_whose_methods_are_missing_is_shown_with_the_papers_numbers(

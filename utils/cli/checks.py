@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import socket
 import uuid
@@ -46,8 +47,16 @@ def complete(args: Namespace) -> None:
     args.conf_host, args.conf_git_hash = socket.gethostname(), None
 
 
+def require_device(name: str | None, flag: str = "--device") -> None:
+    """Before torch is asked, whose answer lists twenty kinds of devices."""
+    known = re.compile(r" *((cpu|cuda|mps)(:\d+)?|\d+) *")
+    if name is not None and not all(map(known.fullmatch, str(name).split(","))):
+        raise UsageError(f"{flag} {name} can't be used; give cpu, cuda or cuda:0, or leave it out")
+
+
 def validate(args: Namespace) -> None:
     """Refuse combinations that contradict each other, before anything is loaded or written."""
+    require_device(args.device)
     dataset = datasets.get_dataset_class(args)
     n_tasks, n_classes = dataset.N_TASKS, dataset.N_CLASSES
     order = args.custom_class_order
@@ -56,6 +65,9 @@ def validate(args: Namespace) -> None:
     _refuse(order and args.permute_classes, "--custom_class_order and --permute_classes exclude each other")
     _refuse(args.fitting_mode == "iters" and args.n_iters is None, "--fitting_mode iters needs --n_iters")
     _refuse(args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0")
+    for name in ("lr_milestones", "lr_milestones_first"):
+        given = getattr(args, name) or []
+        _refuse(given != sorted(set(given)), f"--{name} {' '.join(map(str, given))}: give them in increasing order")
     no_milestones = args.lr_scheduler == "multisteplr" and not args.lr_milestones
     _refuse(no_milestones, "--lr_scheduler multisteplr needs --lr_milestones")
     start, stop = args.start_from or 0, args.stop_after or n_tasks

@@ -30,7 +30,7 @@ def open_standard_streams() -> None:
 
 
 def show_messages() -> None:
-    """On stderr, from the level on that the environment's LOG_LEVEL names; unless someone else shows them already."""
+    """Log to stderr at LOG_LEVEL, unless a handler exists."""
     others = list(logging.getLogger().handlers)
     setup_logging()
     for handler in logging.getLogger().handlers:
@@ -39,8 +39,8 @@ def show_messages() -> None:
 
 
 @contextmanager
-def one_line_failures() -> Iterator[None]:
-    """Around all of a command. An error of the code keeps its traceback."""
+def one_line_failures(interrupted: str = "stopped") -> Iterator[None]:
+    """Around all of a command. An error of the code keeps its traceback. `interrupted` is what Ctrl-C is answered."""
     try:
         try:
             require_working_directory()
@@ -57,7 +57,7 @@ def one_line_failures() -> Iterator[None]:
             raise
         _end(line, 1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        _end(interrupted, 130, "")
     finally:
         try:
             sys.stderr.flush()
@@ -83,7 +83,7 @@ def _output_lost(error: Exception) -> str | None:
     return f"stdout can't be written: {error.strerror}; choose another place for the output"
 
 
-def _end(line: str, exit_code: int) -> None:
+def _end(line: str, exit_code: int, kind: str = "error: ") -> None:
     with suppress(OSError):  # nobody can be told
-        print(f"error: {line}", file=sys.stderr)
+        print(f"{kind}{line}", file=sys.stderr)
     sys.exit(exit_code)

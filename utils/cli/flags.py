@@ -79,14 +79,8 @@ def declared(name: str) -> Declared:
 
 def _selection(add: Add) -> None:
     add(RESULT, "--model", early=True, layered=False, help="method to train; --list shows all")
-    add(
-        RESULT,
-        "--dataset",
-        early=True,
-        layered=False,
-        default=registry.DEFAULT_DATASET,
-        help="split dataset; --list shows all",
-    )
+    dataset = "split dataset; --list shows all"
+    add(RESULT, "--dataset", early=True, layered=False, default=registry.DEFAULT_DATASET, help=dataset)
     add(
         Role.FILE,
         "--embeddings",
@@ -126,24 +120,14 @@ def _selection(add: Add) -> None:
         "put Dynamic Gradient Calibration on top of a replay method from elsewhere (ours have it: dgc_*)",
         early=True,
     )
-    add(
-        ONCE,
-        "--list",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print models, datasets and backbones, and exit",
-    )
+    listing = "print models, datasets and backbones, and exit"
+    add(ONCE, "--list", action="store_true", default=argparse.SUPPRESS, help=listing)
 
 
 def _management(add: Add) -> None:
     add(PLACE, "--base_path", metavar="DIR", help="root of datasets and results (default: data/ of the project)")
-    add(
-        PLACE,
-        "--results_path",
-        default="results",
-        metavar="DIR",
-        help="where run directories go, relative to --base_path",
-    )
+    runs = "where run directories go, relative to --base_path"
+    add(PLACE, "--results_path", default="results", metavar="DIR", help=runs)
     add(
         PLACE,
         "--device",
@@ -162,48 +146,25 @@ def _management(add: Add) -> None:
     )
     switch(add, RESULT, "--deterministic", "refuse GPU kernels that are not reproducible (CPU runs always are)")
     add(PLACE, "--notes", metavar="TEXT", help="free text, stored with the results")
-    add(
-        RESULT,
-        "--num_workers",
-        type=number(int, 0),
-        default=0,
-        help="worker processes of loaders that datasets and models from elsewhere make; ours need none",
-    )
+    workers = "worker processes of loaders that datasets and models from elsewhere make; ours need none"
+    add(RESULT, "--num_workers", type=number(int, 0), default=0, help=workers)
     switch(add, PLACE, "--non_verbose", "no progress bar")
     switch(add, RESULT, "--debug_mode", "a few steps per epoch, wandb off")
     switch(add, Role.RANGE, "--inference_only", "evaluate without training (see --loadcheck)")
 
 
 def _durability(add: Add) -> None:
-    add(
-        ONCE,
-        "--resume",
-        early=True,
-        metavar="RUN",
-        help="resume the run in this directory (the same command does so, too)",
-    )
+    resuming = "resume the run in this directory (the same command does so, too)"
+    add(ONCE, "--resume", early=True, metavar="RUN", help=resuming)
     switch(add, ONCE, "--overwrite", "throw an earlier run of this command away")
-    add(
-        PLACE,
-        "--checkpoint_minutes",
-        type=number(float, 0),
-        default=5.0,
-        help="time between checkpoints; 0: only after tasks",
-    )
+    minutes = "time between checkpoints; 0: only after tasks"
+    add(PLACE, "--checkpoint_minutes", type=number(float, 0), default=5.0, help=minutes)
     add(PLACE, "--checkpoint_every", type=number(int, 0), default=0, help="steps between checkpoints; 0: by time only")
-    add(
-        PLACE,
-        "--savecheck",
-        type=choice("last", "task"),
-        help="save the trained model for other runs, at the end or after each task",
-    )
+    saving = "save the trained model for other runs, at the end or after each task"
+    add(PLACE, "--savecheck", type=choice("last", "task"), help=saving)
     add(ORIGIN, "--loadcheck", early=True, metavar="FILE", help="start from a model saved by --savecheck")
-    add(
-        PLACE,
-        "--checkpoint_path",
-        metavar="DIR",
-        help="where --savecheck writes (default: checkpoints/ of the project)",
-    )
+    where = "where --savecheck writes (default: checkpoints/ of the project)"
+    add(PLACE, "--checkpoint_path", metavar="DIR", help=where)
     add(PLACE, "--ckpt_name", help="prefix of the names that --savecheck writes")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ BASE = "ContinualModel"
 SEED = 0  # without one every call would be another run, and none could be found again or resumed
 
 
-def command_line(model: Any, flags: Mapping[str, Any]) -> tuple[list[str], Entry | None]:
+def command_line(model: Any, flags: Mapping[str, Any], unnamed: Sequence[Any] = ()) -> tuple[list[str], Entry | None]:
     """Tokens as a shell would pass them, and what `--model` means if it is a class."""
+    if unnamed:
+        raise UsageError(f"{unnamed[0]!r} is of no flag; only the model goes without a name: run('er', dataset=…)")
     name, entry = model, None
     if isinstance(model, type):
         name, entry = name_of(model), entry_of(model)
@@ -52,7 +54,7 @@ def tokens(parser: ArgumentParser, name: str, value: Any) -> list[str]:
 
 def _is_several(value: Any) -> bool:
     if isinstance(value, str | bytes | Mapping) or getattr(value, "shape", None) == ():
-        return False  # a number in an array of no dimensions is iterable by its type alone
+        return False  # a 0-d array only looks iterable
     return isinstance(value, Iterable)
 
 

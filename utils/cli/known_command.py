@@ -24,13 +24,13 @@ SOURCES = ("models", "datasets", "backbone", "utils")
 
 @cache
 def _neutral() -> set[str]:
-    """Flags of one value, whatever it is, that leave the name of the directory alone; some say where it lies."""
+    """Single-valued flags outside the hash."""
     return _named(lambda role, action: role is Role.PLACE and action.type is None and action.nargs is None)
 
 
 @cache
 def _unanswerable() -> set[str]:
-    """With these the command line does not tell all, or asks for something else; so does --debug_mode, see main.py."""
+    """Flags with which the command alone does not identify a finished run."""
     return _named(lambda role, action: role in (Role.ONCE, Role.ORIGIN, Role.FILE))
 
 

@@ -104,6 +104,8 @@ def _check_framework_flags(argv: list[str], chosen: Config) -> None:
     framework.unknown(argv)
     if chosen.backbone:
         choose(chosen, backbones.BACKBONES, chosen.backbone)
+    if chosen.dataset_config and not datasets.get_dataset_config_names(chosen.dataset):
+        raise UsageError(f"unknown dataset_config {chosen.dataset_config!r}: {chosen.dataset} has none; leave it out")
     datasets.read_dataset_config(chosen.dataset, chosen.dataset_config, chosen.plugin)
 
 

@@ -16,35 +16,19 @@ from utils.errors import UsageError, nearest
 SYNONYMS = {
     other: ours
     for ours, others in {
-        "model": "method algorithm strategy learner approach",
+        "model": "method algorithm strategy approach",
         "dataset": "data benchmark",
         "backbone": "net network arch architecture",
         "n_epochs": "epochs epoch num_epochs nb_epochs max_epochs n_epoch",
-        "n_iters": "iters iterations steps max_steps n_steps num_steps",
-        "lr": "learning_rate learningrate step_size",
+        "n_iters": "iters iterations steps max_steps",
+        "lr": "learning_rate",
         "batch_size": "batch bs train_batch_size mini_batch_size",
-        "minibatch_size": "replay_batch_size mem_batch_size memory_batch_size buffer_batch_size",
-        "buffer_size": "memory memory_size mem_size mem buffer n_memories replay_size",
-        "optimizer": "opt optim",
+        "buffer_size": "memory memory_size mem_size mem buffer replay_size",
         "optim_wd": "wd weight_decay",
         "optim_mom": "mom momentum",
-        "optim_nesterov": "nesterov",
-        "lr_scheduler": "scheduler sched schedule lr_schedule",
-        "lr_milestones": "milestones lr_steps decay_epochs",
-        "sched_multistep_lr_gamma": "gamma lr_gamma lr_decay",
-        "num_filters": "width nf n_filters",
-        "seed": "random_seed manual_seed",
         "device": "gpu gpus gpu_id gpu_ids cuda",
-        "num_workers": "workers n_workers",
         "base_path": "data_path data_dir data_root root",
         "results_path": "output output_dir out_dir save_dir log_dir logdir results_dir",
-        "loadcheck": "load ckpt checkpoint pretrained load_checkpoint",
-        "savecheck": "save save_model save_checkpoint",
-        "inference_only": "eval evaluate eval_only test_only",
-        "permute_classes": "shuffle_classes",
-        "wandb_project": "wandb project",
-        "wandb_name": "name exp_name run_name",
-        "dgc_alpha": "alpha",
     }.items()
     for other in others.split()
 }
@@ -133,9 +117,9 @@ class ArgumentParser(argparse.ArgumentParser):
         return self.renamed.get(name, name)
 
     def error(self, message: str) -> NoReturn:
-        missing = message.partition("arguments are required: ")[2]
-        if missing:
-            raise UsageError(f"missing {missing}: no default is known; give a value on the command line or in a YAML")
+        if missing := message.partition("arguments are required: ")[2]:
+            yaml = " or in a YAML" if self.declared else ""  # which the flags of other commands have not
+            raise UsageError(f"missing {missing}: no default is known; give a value on the command line{yaml}")
         raise UsageError(" ".join(message.split()))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -161,7 +145,9 @@ class ArgumentParser(argparse.ArgumentParser):
         known = self._option_string_actions
         if synonym(flag) in known:
             return f"; did you mean {synonym(flag)!r}?"
-        return nearest(flag, known, "; --help beside these flags lists all there are")
+        if flag[1:] in known:  # `run(O=1)` in Python, where a name is needed that is one
+            return f"; did you mean {known[flag[1:]].option_strings[-1]!r}?"
+        return nearest(flag, known, "; add --help to this command to list its flags")
 
     def unknown(self, argv: list[str]) -> list[str]:
         """Tokens that belong to no flag; the values of known flags are checked.

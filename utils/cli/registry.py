@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def sha256(self) -> str | None:
-        """A checksum of what no file of the project and no plugin holds."""
+        """Checksum of a definition that is in no file; else None."""
         return None
 
     @property
@@ -285,7 +285,7 @@ def _find_computed(
 
 
 def refuse_useless(kinds: Sequence[Kind], plugins: Sequence[str]) -> None:
-    """A plugin that changes the identity of a run, but can't change its numbers, was not meant.
+    """Refuse a plugin that would change only the run's hash.
 
     A plugin that fails to import is not refused here, because what it would offer is unknown; nor is one that another
     plugin imports.

@@ -56,7 +56,7 @@ def preselect(argv: list[str], model: registry.Entry | None = None) -> tuple[Con
         _refuse_without_model(rest)
     if not named:
         _choose_model(chosen, model)
-        # What has named it keeps its meaning: the run or file to continue.
+        # --resume/--loadcheck named the model, so they stay the framework's.
         others = [name for name in early if declaring.declared[name].role not in (Role.ORIGIN, Role.ONCE)]
         _leave_to_model(chosen, given, others)
     choose(chosen, datasets.DATASETS, chosen.dataset or registry.DEFAULT_DATASET)

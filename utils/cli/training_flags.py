@@ -32,7 +32,7 @@ def experiment(add: Add) -> None:
         "task-free: restart the learning-rate schedule at the hidden boundaries (this leaks them); "
         "0 keeps the rate constant",
     )
-    add(PRESET, "--n_tasks", type=number(int, 1), help="number of tasks, all counted, into which the classes are cut")
+    add(PRESET, "--n_tasks", type=number(int, 1), help="split the classes into this many tasks")
     add(
         PRESET,
         "--classes_first_task",
@@ -119,13 +119,8 @@ def fitting(add: Add) -> None:
     _held_out(add)
     add(RESULT, "--eval_epochs", type=number(int, 1), help="also evaluate every so many epochs within a task")
     switch(add, RESULT, "--enable_other_metrics", "also measure forward transfer, which costs extra evaluations")
-    switch(
-        add,
-        RESULT,
-        "--eval_future",
-        "also evaluate the tasks to come, by the future_forward of a FutureModel",
-        usual=False,
-    )
+    future = "also evaluate the tasks to come, by the future_forward of a FutureModel"
+    switch(add, RESULT, "--eval_future", future, usual=False)
     add(
         RESULT,
         "--dgc_diagnostics",
@@ -141,9 +136,8 @@ def fitting(add: Add) -> None:
         help="before every so many steps of a task, measure the loss over all training images of the tasks so far; "
         "0: never. It costs a forward pass over them each time, and leaves the training as it is",
     )
-    add(
-        RANGE, "--start_from", type=number(int, 0), help="first task to train, counted from 0; earlier ones are skipped"
-    )
+    first = "first task to train, counted from 0; earlier ones are skipped"
+    add(RANGE, "--start_from", type=number(int, 0), help=first)
     add(
         RANGE,
         "--stop_after",

@@ -33,7 +33,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UsageError(f"{path} is not valid YAML: {error.problem or error.context}{place}; correct it") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", error)
+        raise UsageError(f"{path} cannot be read: {reason}; give a YAML file that is readable text") from None
     except RecursionError:
         raise UsageError(f"{path} cannot be read: it is nested too deeply; correct it") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # a number of thousands of digits, a 13th month

@@ -40,7 +40,9 @@ def plain_errors() -> Iterator[None]:
             raise Interrupted("stopped after a checkpoint; the same call continues from there") from None
         raise
     except KeyboardInterrupt as error:
-        raise error if isinstance(error, Interrupted) else Interrupted("stopped before training") from None
+        raise (
+            error if isinstance(error, Interrupted) else Interrupted("stopped before training; nothing saved")
+        ) from None
     except Exception as error:
         line = outside_reason(error)
         if line is None:

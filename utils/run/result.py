@@ -32,6 +32,8 @@ class Result:
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
         found = read_finished(self.directory)
+        if found is None and not (self.directory / "config.yaml").is_file():
+            raise UserError(f"{self.directory}: no run is there (config.yaml is missing); give a run's directory")
         if found is None:
             raise UserError(f"{self.directory} has no summary.json: the run is not finished; repeat its call")
         self.accuracy: Matrix = found.class_il

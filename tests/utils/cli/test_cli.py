@@ -172,6 +172,15 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--minibatch_size", "1" + 20 * "0"], ["--minibatch_size", "less than 9223372036854775808"]),
         (["--resume", ""], ["--resume", "empty"]),
         (["--dataset", ""], ["--dataset", "empty"]),
+        (
+            ["--dataset", "seq-embeddings", "--dataset_config", "nope"],
+            ["'nope'", "seq-embeddings has none; leave it out"],
+        ),
+        (["--device", "gpu"], ["--device gpu can't be used; give cpu, cuda or cuda:0"]),
+        (["--lr_milestones", "0.5", "0.2"], ["--lr_milestones 0.5 0.2: give them in increasing order"]),
+        (["--lr_milestones", "3", "3"], ["--lr_milestones 3 3: give them in increasing order"]),
+        (["--lr_milestones_first", "9", "3"], ["--lr_milestones_first 9 3: give them in increasing order"]),
+        (["--O", "1"], ["unknown flag --O; did you mean '--code_optimization'?"]),
     ],
 )
 def test_bad_values_are_refused_with_a_reason(flags: list[str], words: list[str]) -> None:
@@ -215,6 +224,24 @@ def test_names_are_suggested_as_they_are_typed() -> None:
     assert refusal("--dataset", "seq_cifar1000") == "unknown dataset 'seq_cifar1000'; did you mean 'seq_cifar100'?"
 
 
+def test_stopped_before_training_it_says_that_nothing_is_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "train_or_find", stop)
+    with pytest.raises(SystemExit) as ended:
+        main.main(ER)
+    output = capsys.readouterr()
+    assert (ended.value.code, output.out, output.err) == (130, "", "stopped before training; nothing saved\n")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps", "0", "0, 1"])
+def test_devices_that_may_be_there_are_left_to_torch(device: str) -> None:
+    assert parse("--device", device).device == device
+
+
 @pytest.mark.parametrize(("dataset", "default"), [("seq-digits", "none"), ("seq-cifar100", "multisteplr")])
 def test_the_help_of_a_flag_has_one_default(dataset: str, default: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
@@ -225,7 +252,7 @@ def test_the_help_of_a_flag_has_one_default(dataset: str, default: str, capsys: 
 
 
 def test_what_is_no_misspelling_gets_no_suggestion() -> None:
-    remedy = "; --help beside these flags lists all there are"
+    remedy = "; add --help to this command to list its flags"
     assert refusal("--foo", "3") == f"unknown flag --foo{remedy}"
     assert refusal("--buffer_size", "20", base=["--model", "sgd"]) == f"unknown flag --buffer_size{remedy}"
     assert refusal("--") == f"unknown flag --{remedy}"

@@ -306,7 +306,7 @@ def test_resume_shows_the_plugin_before_it_is_imported(tmp_path: Path, caplog: p
     config = {"hash": "0", "config": {}, "args": {"model": "sgd", "plugin": [broken]}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(UserError):
-        parse_args(["--resume", str(tmp_path), "--model", "no-such-model"])
+        parse_args(["--resume", str(tmp_path), "--dataset", "no-such-dataset"])
     assert f"--resume {tmp_path} imports its plugin: {broken}" in caplog.text
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"args": {"model": "sgd", "plugin": 3}}))
     with pytest.raises(UserError, match="is damaged: plugin: 3 is no list of files"):

@@ -83,6 +83,7 @@ def test_the_seed_is_0_unless_it_is_given_drawn_or_that_of_a_run(flags: dict[str
         ({"model": "er", "buffer_size": 3, "lr": -1}, "argument --lr: -1 is out of range: it must be greater than 0"),
         ({"model": "er", "buffer_size": True}, "argument --buffer_size: 'True' is not a whole number"),
         ({"model": "er"}, "missing --buffer_size: no default is known; give a value on the command line or in a YAML"),
+        ({"model": "er", "O": 1}, "unknown flag --O; did you mean '--code_optimization'?"),
         ({}, "--model is missing; `python main.py --list` shows all models"),
         ({"model": "er", "list": True}, "list is for the command line: python main.py --list"),
         ({"model": 3}, "model: 3 is neither a name nor a class; `python main.py --list` shows all names"),
@@ -96,6 +97,11 @@ def test_a_wrong_call_is_answered_in_one_line(flags: dict[str, Any], line: str) 
         main.run(**flags)
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
     assert error.value.__cause__ is None and error.value.__suppress_context__  # nothing else is shown with it
+
+
+def test_only_the_model_goes_without_a_name() -> None:
+    with pytest.raises(UsageError, match=r"^'seq-embeddings' is of no flag; only the model goes without a name: run"):
+        main.run("er", "seq-embeddings")
 
 
 def test_a_notebook_shows_the_line_and_no_traceback() -> None:
@@ -167,6 +173,12 @@ def test_runs_are_drawn_into_the_same_axes(result: Result) -> None:
 
 
 def test_an_unfinished_run_has_no_result(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(
+            UserError, match=f"^{folder}: no run is there .config.yaml is missing.; give a run's directory"
+        ):
+            Result(folder)
+    (tmp_path / "config.yaml").touch()
     with pytest.raises(UserError, match=r"has no summary.json: the run is not finished; repeat its call"):
         Result(tmp_path)
 
