@@ -9,6 +9,7 @@ Rungs and columns without a single run are left out.
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ def verdict(difference: Difference, better: int) -> str:
 
 COLOURS = {"better": BLUE[0], "worse": VERMILION[0], "open": GREY[0], "one seed": GREY[0], NOT_RUN: GREY[0]}
 
+LEGEND = {
+    "better": "Blue: better.",
+    "worse": "Orange: worse.",
+    "open": "Grey: undecided.",
+    "one seed": "Hollow: one seed.",
+}
+
 
 def draw(found: Results, output: Path, headline: str = "") -> None:
     plt, run = pyplot(), {(row, column) for row, column, _ in found.records}
@@ -53,11 +61,22 @@ def draw(found: Results, output: Path, headline: str = "") -> None:
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(max(seeds, default=0))
     explained = (
         f"Change in points against the row named below the rung; bars: 95 % intervals over {count} seeds, paired.\n"
-        "Blue: better. Red: worse. Grey: open. Hollow: one seed. Arrow: beyond the axis. At the right: the mean."
+        f"{' '.join(legend(found, rows, panels))} At the right: the mean."
     )
     figure.suptitle(headline, fontweight="bold", x=0.01, ha="left", color=INK[0])
     figure.supxlabel(explained, fontsize=7.5, x=0.01, ha="left", color=INK[0])
     figure.savefig(output)
+
+
+def legend(found: Results, rows: list[str], panels: list[tuple[str, str]]) -> list[str]:
+    """Of what is drawn, and of nothing else."""
+    told, beyond = set(), False
+    for (column, metric), row in product(panels, rows):
+        difference = found.difference(row, column, metric)
+        if difference is not None and (mean := difference.summary.mean) is not None:
+            told.add(verdict(difference, BETTER[metric]))
+            beyond |= abs(mean) > FARTHEST[metric]
+    return [words for kind, words in LEGEND.items() if kind in told] + ["Arrow: beyond the axis."] * beyond
 
 
 def _label(found: Results, row: str) -> str:
@@ -103,7 +122,7 @@ def _draw_difference(axes: Any, difference: Difference, place: int, farthest: fl
     axes.plot([at], [place], marker, markersize=5, color=colour, markerfacecolor=colour if filled else "white")
     axes.annotate(
         f"{mean:+.1f}".replace("-", "−"), (at, place), (0, 4.5), textcoords="offset points", ha="center", fontsize=6.5,
-        color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.8},
+        color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
     )  # fmt: skip
 
 

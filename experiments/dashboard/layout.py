@@ -6,19 +6,20 @@ row, column), and the seeds of a row are put together by the settings that tell 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.cells import Cell, wandb_tag
 from experiments.grid import Grid
-from experiments.report.tables import PAIRS, heading, pair_rows, table
+from experiments.report.tables import PAIRS, bases, heading, pair_rows, table
 from experiments.results.collection import Results
 from utils.run.identity import relevant_config
 
 # The keys under which a run logs (utils/run/wandb_logger.py). A test looks them up in what a run has logged.
 TASK, AVERAGE, AVERAGE_TASK_IL, MATRIX, LOSS = "Task", "AA", "RESULT_task_mean_accs", "accuracy_matrix", "loss"
 ERRORS = tuple(f"diagnostics/{of}_error" for of in ("batch", "buffer", "calibrated"))
+ESTIMATES = ("one replay batch", "the buffer", "the calibrated estimate")  # in words
 COSINES = tuple(f"diagnostics/{of}_cosine" for of in ("batch", "buffer", "calibrated"))
 BEST_ALPHA = "diagnostics/alpha_star"
 
@@ -86,13 +87,11 @@ def dashboard(results: Sequence[Results]) -> Dashboard:
     profiles = tuple(dict.fromkeys(wandb_tag(grid.profile) for grid in grids if grid.profile))
     tags = (tuple(wandb_tag(grid.name) for grid in grids), profiles, _tags(row for grid in grids for row in grid.rows))
     by = telling_settings(cells, FIRST_KEYS)
-    measured = _measures_gradients(cells)
+    differing = "\n\n".join(dict.fromkeys(filter(None, map(differences, results))))
     return Dashboard(
         ", ".join([*(grid.name for grid in grids), *profiles]),
         Runs("all runs", tuple(filter(None, tags)), by, _curves(cells, by)),
-        tuple(
-            _sections(_metrics(grids), measured, "\n\n".join(dict.fromkeys(filter(None, map(differences, results)))))
-        ),
+        tuple(_sections(_metrics(grids), _measures_gradients(cells), differing)),
         tuple(block for result in results for block in _chapter(result)),
     )
 
@@ -100,37 +99,31 @@ def dashboard(results: Sequence[Results]) -> Dashboard:
 # -- panels ------------------------------------------------------------------------------------------------------------
 
 
-def _accuracy_panels() -> tuple[Panel, ...]:
-    tasks = "tasks learnt, from 0"
-    return (
-        Panel(LINES, "AA: mean Class-IL accuracy on the tasks seen (%)", (AVERAGE,), TASK, tasks),
-        Panel(LINES, "The same in Task-IL (%)", (AVERAGE_TASK_IL,), TASK, tasks),
-    )
+ACCURACIES = (
+    Panel(LINES, "AA: mean Class-IL accuracy on the tasks seen (%)", (AVERAGE,), TASK, "tasks learnt, from 0"),
+    Panel(LINES, "The same in Task-IL (%)", (AVERAGE_TASK_IL,), TASK, "tasks learnt, from 0"),
+)
+LOSSES = (Panel(LINES, "Training loss", (LOSS,), smoothing=0.9),)
+MATRICES = (Panel(IMAGES, "Accuracy on every task after every task", (MATRIX,)),)
+GRADIENTS = (
+    *(Panel(LINES, f"Relative error of {name}", (key,)) for name, key in zip(ESTIMATES, ERRORS, strict=True)),
+    *(Panel(LINES, f"Cosine of {name}", (key,)) for name, key in zip(ESTIMATES, COSINES, strict=True)),
+    Panel(LINES, "α*: the best multiple of the correction", (BEST_ALPHA,)),
+)
 
 
 def _bars(metrics: Iterable[str]) -> tuple[Panel, ...]:
     return tuple(Panel(BARS, f"{name}: mean ± standard error over seeds", (summary_key(name),)) for name in metrics)
 
 
-def _gradient_panels() -> tuple[Panel, ...]:
-    names = ("one replay batch", "the buffer", "the calibrated estimate")
-    errors = [Panel(LINES, f"Relative error of {name}", (key,)) for name, key in zip(names, ERRORS, strict=True)]
-    cosines = [Panel(LINES, f"Cosine of {name}", (key,)) for name, key in zip(names, COSINES, strict=True)]
-    return (*errors, *cosines, Panel(LINES, "α*: the best multiple of the correction", (BEST_ALPHA,)))
-
-
-LOSSES = (Panel(LINES, "Training loss", (LOSS,), smoothing=0.9),)
-MATRICES = (Panel(IMAGES, "Accuracy on every task after every task", (MATRIX,)),)
-
-
 def _sections(metrics: Sequence[str], measured: bool, differing: str) -> Iterable[Section]:
     yield Section("Results", _bars(metrics))
     if differing:
         yield Section("DGC − base", (Panel(TEXT, "Differences seed by seed", text=differing),))
-    yield Section("Accuracy over the tasks", _accuracy_panels())
+    yield Section("Accuracy over the tasks", ACCURACIES)
     yield Section("Accuracy matrices", MATRICES)
     if measured:
-        yield Section("Errors of gradients", _gradient_panels())
+        yield Section("Errors of gradients", GRADIENTS)
     yield Section("Training", LOSSES)
 
 
@@ -150,22 +143,21 @@ def _chapter(results: Results) -> Iterable[Block]:
     """A table: its differences, then for each column all methods, and the pairs by themselves."""
     grid = results.grid
     yield Block(heading(grid), 1, "\n\n".join(filter(None, [grid.conditions, differences(results)])))
-    pairs = _pairs(grid)
+    pairs = bases(grid)
     paired = [row for row in grid.rows if row in pairs or row in pairs.values()]
     for column in grid.columns:
         cells = [cell for cell in results.expansion.cells if cell.column == column]
         if not cells:
             continue
-        panels = (*_bars(_metrics([grid])), *_accuracy_panels(), *LOSSES, *MATRICES)
-        if _measures_gradients(cells):
-            panels += _gradient_panels()
+        panels = (*_bars(_metrics([grid])), *ACCURACIES, *LOSSES, *MATRICES)
+        panels += GRADIENTS if _measures_gradients(cells) else ()
         yield Block(column or "All methods", 2, "", _column_runs(grid, column, list(grid.rows), cells), panels)
         compared = [cell for cell in cells if cell.row in paired]
         if compared:
             title = f"DGC − base{f', {column}' if column else ''}"
             runs = _column_runs(grid, column, paired, compared)
             yield Block(title, 3, ", ".join(f"{row} − ({base})" for row, base in pairs.items()), runs,
-                        (*_bars(_metrics([grid])), _accuracy_panels()[0]))  # fmt: skip
+                        (*_bars(_metrics([grid])), ACCURACIES[0]))  # fmt: skip
 
 
 def _column_runs(grid: Grid, column: str, rows: list[str], cells: Sequence[Cell]) -> Runs:
@@ -178,15 +170,9 @@ def _tags(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wandb_tag(name) for name in names if name))
 
 
-def _pairs(grid: Grid) -> dict[str, str]:
-    """The rows that are compared with another, and that other one."""
-    compared = {row: spec.against for row, spec in grid.rows.items() if spec.against is not None}
-    return {row: base for row, base in compared.items() if base in grid.rows}
-
-
 def differences(results: Results) -> str:
     """Those of the paired rows, as Markdown: wandb can't subtract one run from another. Nothing without pairs."""
-    if not _pairs(results.grid):
+    if not bases(results.grid):
         return ""
     found = {metric: pair_rows(results, metric) for metric in results.grid.metrics}
     parts = [f"{heading(results.grid)}, {metric}:\n\n{table(rows)}" for metric, rows in found.items() if rows]
@@ -207,11 +193,11 @@ def telling_settings(cells: Sequence[Cell], first: Sequence[str]) -> tuple[str, 
     """
     configs = _distinct_configs(cells)
     names = sorted({name for config in configs for name in config})
-    varying = [name for name in names if len({_value(config, name) for config in configs}) > 1]
+    varying = [name for name in names if len({repr(config.get(name)) for config in configs}) > 1]
     chosen = [name for name in first if name in varying]
 
     def found(keys: list[str]) -> int:
-        return len({tuple(_value(config, key) for key in keys) for config in configs})
+        return len({tuple(repr(config.get(key)) for key in keys) for config in configs})
 
     while found(chosen) < len(configs):
         chosen.append(max(varying, key=lambda name: found([*chosen, name])))  # the first by name of equals
@@ -220,11 +206,7 @@ def telling_settings(cells: Sequence[Cell], first: Sequence[str]) -> tuple[str, 
 
 def _curves(cells: Sequence[Cell], by: Sequence[str]) -> int:
     """How many different values some settings have together."""
-    return len({tuple(_value(config, key) for key in by) for config in _distinct_configs(cells)})
-
-
-def _value(config: Mapping[str, Any], name: str) -> str:
-    return repr(config.get(name))
+    return len({tuple(repr(config.get(key)) for key in by) for config in _distinct_configs(cells)})
 
 
 def _distinct_configs(cells: Iterable[Cell]) -> list[dict[str, Any]]:

@@ -20,15 +20,14 @@ ESCAPES = {character: f"\\x{ord(character):02x}" for character in "\\'=<>"}
 
 def workspace(dashboard: Dashboard, project: str, entity: str) -> workspaces.Workspace:
     runs = dashboard.runs
+    found = workspaces.RunsetSettings(filters=filter_text(runs), groupby=[expr.Config(name) for name in runs.by])
     return workspaces.Workspace(
         name=dashboard.title[:128],
         entity=entity,
         project=project,
         sections=[_section(section, runs) for section in dashboard.sections],
         settings=workspaces.WorkspaceSettings(max_runs=_curves(runs)),
-        runset_settings=workspaces.RunsetSettings(
-            filters=filter_text(runs), groupby=[expr.Config(name) for name in runs.by]
-        ),
+        runset_settings=found,
         auto_generate_panels=False,
     )
 
@@ -80,12 +79,11 @@ def _panel(panel: Panel, runs: Runs, place: int = 0) -> Any:
         "max_runs_to_show": _curves(runs),
     }
     if panel.kind == LINES:
-        smoothing: dict[str, Any] = {}
         if panel.smoothing:
-            smoothing = {"smoothing_type": "exponential", "smoothing_factor": panel.smoothing}
+            over_seeds |= {"smoothing_type": "exponential", "smoothing_factor": panel.smoothing}
         return reports.LinePlot(
             title=panel.title, x=panel.x, y=list(panel.keys), title_x=panel.x_title or None, layout=layout,
-            **over_seeds, **smoothing,
+            **over_seeds,
         )  # fmt: skip
     if panel.kind == BARS:
         over_seeds["max_bars_to_show"] = _curves(runs)

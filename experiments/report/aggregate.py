@@ -14,7 +14,7 @@ Values = list[float | None]
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellMeans:
     """Empty where the runs do not have it."""
 
     average_accuracy: list[Summary] = field(default_factory=list)  # AA_t after each task t
@@ -25,18 +25,18 @@ class Cell:
     gradients: dict[str, Values] = field(default_factory=dict)  # likewise
 
 
-def cell_of(results: Results, row: str, column: str) -> Cell | None:
+def cell_of(results: Results, row: str, column: str) -> CellMeans | None:
     """None if no run of the cell is finished."""
     found = (results.records.get((row, column, seed)) for seed in results.grid.seeds)
     records = [record for record in found if record is not None]
     return aggregated(records) if records else None
 
 
-def aggregated(records: Sequence[Record]) -> Cell:
+def aggregated(records: Sequence[Record]) -> CellMeans:
     by_task = _alike([record.get("average_accuracy") or [] for record in records])
     matrices = _alike([record.get("accuracy") or [] for record in records])
     faia = [value for record in records if (value := METRICS["FAIA"](record)) is not None]
-    return Cell(
+    return CellMeans(
         average_accuracy=[summarise([v for v in values if v is not None]) for values in zip(*by_task, strict=True)],
         matrix=[_means(rows) for rows in zip(*matrices, strict=True)],
         loss=_measured(records, "whole_loss"),

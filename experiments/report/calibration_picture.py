@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.report.styles import BLUE, GREY, INK, VERMILION, pyplot
+from experiments.report.styles import BLUE, GREY, INK, VERMILION, accuracy_colours, pyplot
 from utils.metrics import average_accuracy
 
 Matrices = list[NDArray[np.float64]]  # one accuracy matrix a[k, j] for each seed
@@ -48,14 +48,9 @@ def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: 
         axes.fill_between(tasks, mean - spread, mean + spread, color=COLOURS[name], alpha=0.15, linewidth=0)
         ends[name] = mean[-1]
         axes.annotate(
-            f"{LABELS[name]}  {mean[-1]:.1f} %",
-            (tasks[-1], mean[-1]),
-            (7, 0),
-            textcoords="offset points",
-            color=COLOURS[name],
-            va="center",
-            fontsize=9,
-        )
+            f"{LABELS[name]}  {mean[-1]:.1f} %", (tasks[-1], mean[-1]), (7, 0), textcoords="offset points",
+            color=COLOURS[name], va="center", fontsize=9,
+        )  # fmt: skip
     _mark_gap(axes, tasks[-1] + 6.5, ends)
     axes.set(xlabel="tasks seen", ylabel="accuracy on all of them (%)", xticks=tasks, ylim=(0, None))
     axes.set_xlim(tasks[0] - 0.2, tasks[-1] + 9.6)
@@ -64,7 +59,7 @@ def _draw_curves(axes: Any, curves: dict[str, NDArray[np.float64]], conditions: 
 
 def _mark_gap(axes: Any, x: float, ends: dict[str, float]) -> None:
     """From replay to joint training, the closed part of it bold."""
-    axes.plot([x, x], [ends["er"], ends[JOINT]], color="#bbbbbb", linewidth=1.2, clip_on=False)
+    axes.plot([x, x], [ends["er"], ends[JOINT]], color=GREY[0], linewidth=1.2, clip_on=False)
     style = {"arrowstyle": "-|>", "color": COLOURS["dgc_er"], "linewidth": 3, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (x, ends["dgc_er"]), (x, ends["er"]), arrowprops=style, annotation_clip=False)
     percent = percent_closed(ends["er"], ends["dgc_er"], ends[JOINT])
@@ -80,7 +75,7 @@ def _draw_matrices(figure: Any, matrices: dict[str, NDArray[np.float64]]) -> Non
     high = max(float(np.nanmax(a)) for a in matrices.values())
     for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
         last = len(matrix) + 0.5
-        image = axes.imshow(matrix, cmap="viridis", vmin=0, vmax=high, extent=(0.5, last, last, 0.5))
+        image = axes.imshow(matrix, cmap=accuracy_colours(), vmin=0, vmax=high, extent=(0.5, last, last, 0.5))
         axes.set_title(LABELS[name], fontsize=9, color=COLOURS[name])
         axes.set_xlabel("on task", fontsize=9)
         shown = sorted({1, (len(matrix) + 1) // 2, len(matrix)})

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from experiments.report.aggregate import Cell, Values, cell_of
+from experiments.report.aggregate import CellMeans, Values, cell_of
 from experiments.report.benchmarks import benchmarks
-from experiments.report.styles import NAME_SIZE, Style, main_pairs, name_lines, pyplot, wrapped
-from experiments.report.tables import Column, columns, full_name, heading, slug
+from experiments.report.styles import NAME_SIZE, Style, accuracy_colours, main_pairs, name_lines, pyplot, wrapped
+from experiments.report.tables import Column, bases, columns, full_name, heading, slug
 from experiments.results.collection import Results
 from experiments.results.statistics import Summary
 from utils.resume.files import atomic_write
@@ -46,6 +47,7 @@ HEIGHT = 2.6
 LETTER, NAME_HEIGHT = 0.056, 0.13  # inches of a name
 TILE, TILE_TOP, TILE_LETTERS = 0.92, 0.32, 21  # inches of a matrix and of its title, and letters in a line of that
 ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference; axes in a row, at most
+MOST_TILES = 5 * ACROSS  # of a panel, which is to fit on a printed page
 MOST_LINES = 8  # that axes show
 AXES_HEIGHT, AXES_TOP, AXES_GAP, AXES_LETTERS = 0.85, 0.3, 0.12, 60  # inches of small axes; letters in all their titles
 ESTIMATES = {
@@ -53,12 +55,12 @@ ESTIMATES = {
     "buffer": ("whole buffer", INK[0], (6, 3), 1.2),
     "calibrated": ("calibrated", BLUE[0], None, 1.8),
 }
-Rows = dict[str, Cell]  # the cells of a column by row
+Rows = dict[str, CellMeans]  # the cells of a column by row
 Looks = dict[str, Style]
 
 
 @dataclass(frozen=True)
-class Panel:
+class DrawnPanel:
     """`benchmark` is the group that it is shown in; `view` is empty if it belongs to both."""
 
     name: str  # of its files, without suffix
@@ -72,12 +74,12 @@ class Panel:
     png: bytes | None  # of what Markdown shows
 
 
-def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
+def draw_panels(results: Sequence[Results], looks: Looks) -> list[DrawnPanel]:
     """All figures, benchmark by benchmark and kind by kind; a cell that several tables share is drawn once.
 
     No dates and no random names are in them, so that equal results make equal files.
     """
-    found: list[Panel] = []
+    found: list[DrawnPanel] = []
     for first, together in benchmarks(results):
         taken = {panel.benchmark for panel in found}
         for column, kind, view, figure in figures(together, looks):
@@ -87,21 +89,19 @@ def draw_panels(results: Sequence[Results], looks: Looks) -> list[Panel]:
             benchmark = column.dataset or first.grid.title
             benchmark += f": {heading(first.grid)}" if benchmark in taken else ""
             svg, png = _svg(figure, name), None if view == ALL else _saved(figure, metadata={"Software": None})
-            found.append(Panel(name, benchmark, kind, view, full_name(column), column.dataset, column.buffer, svg, png))
+            found.append(
+                DrawnPanel(name, benchmark, kind, view, full_name(column), column.dataset, column.buffer, svg, png)
+            )
     order = list(dict.fromkeys(panel.benchmark for panel in found))
     return sorted(found, key=lambda panel: (order.index(panel.benchmark), list(CAPTIONS).index(panel.kind)))
 
 
-def write_figures(panels: Iterable[Panel], directory: Path) -> None:
+def write_figures(panels: Iterable[DrawnPanel], directory: Path) -> None:
     for panel in panels:
         for suffix, content in (("svg", panel.svg.encode()), ("png", panel.png)):
             if content is not None:
                 path = directory / FOLDER / f"{panel.name}.{suffix}"
-                atomic_write(path, partial(_write, content), flag="--output")
-
-
-def _write(content: bytes, file: BinaryIO) -> None:
-    file.write(content)
+                atomic_write(path, methodcaller("write", content), flag="--output")
 
 
 def _svg(figure: Any, salt: str) -> str:
@@ -120,9 +120,8 @@ def _saved(figure: Any, **options: Any) -> bytes:
 
 def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, Any]]:
     """What the runs have something for: column of the table (or its dataset), kind, view and figure."""
-    rows = list(result.grid.rows)
-    bases = {row: base for row, spec in result.grid.rows.items() if (base := spec.against) in rows}
-    mains = main_pairs(bases)
+    rows, pairs = list(result.grid.rows), bases(result.grid)
+    mains = main_pairs(pairs)
     by_dataset: dict[str | None, list[tuple[Column, Rows]]] = {}
     for column in columns(result.grid, ""):
         cells = {row: cell for row in rows if (cell := cell_of(result, row, column.name)) is not None}
@@ -130,12 +129,13 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
         title = full_name(column)
         of_interest = {row for row in rows if looks[row].of_interest}
         for kind, has, draw, in_pairs in (
-            ("accuracy", lambda c: c.average_accuracy, partial(draw_accuracy, bases=bases), of_interest),
-            ("matrices", _has_matrix, partial(draw_matrices, bases=bases), {*mains, *mains.values()} or of_interest),
+            ("accuracy", lambda c: c.average_accuracy, partial(draw_accuracy, bases=pairs), of_interest),
+            ("matrices", _has_matrix, partial(draw_matrices, bases=pairs), {*mains, *mains.values()} or of_interest),
             ("loss", has_loss, draw_loss, of_interest),
         ):
             for view, shown in _views({row: cell for row, cell in cells.items() if has(cell)}, in_pairs):
-                yield column, kind, view, draw(shown, looks, title=title)
+                drawn = draw(shown, looks, title=title)
+                yield from ((column, kind, view, figure) for figure in (drawn if kind == "matrices" else [drawn]))
         for row, cell in cells.items():
             if cell.gradients:
                 named = ": ".join(filter(None, [row, title]))
@@ -149,12 +149,12 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
                     yield place, "memory", view, draw_memory(shown, looks, title=dataset or "")
 
 
-def has_loss(cell: Cell) -> bool:
+def has_loss(cell: CellMeans) -> bool:
     """Over several tasks: joint training has one."""
     return len(set(cell.loss.get("task", ()))) > 1
 
 
-def _has_matrix(cell: Cell) -> bool:
+def _has_matrix(cell: CellMeans) -> bool:
     """From the first task on: joint training has its last row only."""
     return bool(cell.matrix) and cell.matrix[0][0] is not None
 
@@ -268,7 +268,7 @@ def draw_loss(cells: Rows, looks: Looks, title: str = "") -> Any:
     return figure
 
 
-def draw_memory(rows: dict[str, list[Cell]], looks: Looks, title: str = "") -> Any:
+def draw_memory(rows: dict[str, list[CellMeans]], looks: Looks, title: str = "") -> Any:
     """A method that stores nothing is a level line."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -291,7 +291,7 @@ def draw_memory(rows: dict[str, list[Cell]], looks: Looks, title: str = "") -> A
     return figure
 
 
-def draw_gradients(cell: Cell, title: str = "") -> Any:
+def draw_gradients(cell: CellMeans, title: str = "") -> Any:
     """The relative errors, and below them the cosines."""
     names = [name for name, *_ in ESTIMATES.values()]
     figure, axes = _panel(names, title, "training step", "relative error", parts=2)
@@ -322,8 +322,12 @@ def _floats(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
-    """For each pair the base, the method and the difference; then the methods without a pair."""
+def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Iterator[Any]:
+    """For each pair the base, the method and the difference; then the methods without a pair: as many to a figure as
+    a page holds, all on one scale.
+    """
+    import numpy as np
+
     square = {row: _square(cell.matrix) for row, cell in cells.items()}
     alike = {r: b for r, b in (bases or {}).items() if {r, b} <= square.keys() and square[r].shape == square[b].shape}
     tiles: list[tuple[str, Any, bool]] = []  # name, values, and whether they are a difference
@@ -332,7 +336,9 @@ def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, s
         if len(group) > 1:
             base, row = group
             tiles.append(("difference", square[row] - square[base], True))
-    return _tiled(tiles, title)
+    highest = max(np.nanmax(values) for values in square.values()) or 1
+    for start in range(0, len(tiles), MOST_TILES):
+        yield _tiled(tiles[start : start + MOST_TILES], title, highest)
 
 
 def _square(matrix: list[Values]) -> Any:
@@ -344,20 +350,16 @@ def _square(matrix: list[Values]) -> Any:
     return square
 
 
-def _tiled(tiles: list[tuple[str, Any, bool]], title: str) -> Any:
+def _tiled(tiles: list[tuple[str, Any, bool]], title: str, highest: float) -> Any:
     """All matrices are images in one pair of axes, in inches: axes of their own would take seconds."""
     import numpy as np
-    from matplotlib.colors import LinearSegmentedColormap
-
-    from utils.run.heatmap import COLOURS
 
     height = math.ceil(len(tiles) / ACROSS) * (TILE + TILE_TOP) + 0.2
     figure = pyplot().figure(figsize=(WIDTH, height))
     _title(figure, title)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
-    highest = max(np.nanmax(values) for _, values, difference in tiles if not difference) or 1
-    accuracy = {"vmin": 0, "vmax": highest, "cmap": LinearSegmentedColormap.from_list("accuracy", COLOURS / 255)}
+    accuracy = {"vmin": 0, "vmax": highest, "cmap": accuracy_colours()}
     for number, (name, values, difference) in enumerate(tiles):
         left = 0.1 + number % ACROSS * (WIDTH - 0.6) / ACROSS
         top = 0.15 + number // ACROSS * (TILE + TILE_TOP) + TILE_TOP

@@ -9,9 +9,9 @@ from pathlib import Path
 from string import Template
 
 from experiments.report.environment import environment
-from experiments.report.figures import ALL, CAPTIONS, PAIRS, Panel
+from experiments.report.figures import ALL, CAPTIONS, PAIRS, DrawnPanel
 from experiments.report.page_tables import ONLY_ALL, ONLY_PAIRS, Looks, data_of, escape, scale_notice, section
-from experiments.report.styles import styles
+from experiments.report.styles import BASE_DASH, Style, styles
 from experiments.report.tables import columns, heading, slug
 from experiments.report.verdict import verdict
 from experiments.results.collection import Results
@@ -33,7 +33,7 @@ VIEWS = (
 )
 
 
-def page(results: Sequence[Results], panels: Sequence[Panel] = ()) -> str:
+def page(results: Sequence[Results], panels: Sequence[DrawnPanel] = ()) -> str:
     looks, anchors = styles(results), [f"table-{slug(r.grid.name)}" for r in results]
     profiles = dict.fromkeys(r.grid.conditions for r in results if r.grid.conditions)
     headings = [heading(r.grid) for r in results] if len(results) > 1 else ["Table"]
@@ -64,10 +64,17 @@ def _colours(looks: Looks) -> str:
     """Variables named after the colours on white, so that figures follow the colour scheme; and the methods' keys."""
     light = "".join(f"--c{colour[1:]}:{colour};" for colour in COLOURS)
     dark = "".join(f"--c{colour[1:]}:{other};" for colour, other in COLOURS.items())
-    filled = {True: "border:2px solid var(--c{})", False: "background:var(--c{})"}
-    keys = [f".k{i}{{{filled[s.dash is not None].format(s.light[1:])}}}\n" for i, s in enumerate(looks.values())]
+    keys = [f".k{i}{{{_key(look)}}}\n" for i, look in enumerate(looks.values())]
     schemes = f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
     return schemes + "".join(keys)
+
+
+def _key(look: Style) -> str:
+    """Filled as the line is: a base hollow, other dashed lines striped."""
+    colour = f"var(--c{look.light[1:]})"
+    if look.dash == BASE_DASH:
+        return f"border:2px solid {colour}"
+    return "background:" + (f"repeating-linear-gradient(90deg,{colour} 0 3px,#0000 3px 4px)" if look.dash else colour)
 
 
 def _filters(results: Sequence[Results]) -> str:
@@ -86,22 +93,20 @@ def _filters(results: Sequence[Results]) -> str:
     return f"<details><summary>Filter</summary>{''.join(parts)}</details>" if parts else ""
 
 
-def _figures(panels: Sequence[Panel]) -> str:
-    """Benchmark by benchmark, and in it kind by kind: beside each other, unless a kind has several panels."""
+def _figures(panels: Sequence[DrawnPanel]) -> str:
+    """Benchmark by benchmark, and in it kind by kind."""
     parts = []
     for benchmark, members in groupby(panels, key=lambda panel: panel.benchmark):
         parts.append(f'<h3>{escape(benchmark)}</h3><div class="figures">')
         for kind, of_kind in groupby(members, key=lambda panel: panel.kind):
-            shown = list(of_kind)
             words = f"<strong>{TITLES[kind]}.</strong> {escape(CAPTIONS[kind])}"
-            several = ' class="several"' if len({panel.title for panel in shown}) > 1 else ""
-            panes = "".join(map(_panel, shown))
-            parts.append(f'<figure{several}><div class="panels">{panes}</div><figcaption>{words}</figcaption></figure>')
+            panes = "".join(map(_panel, of_kind))
+            parts.append(f'<figure><div class="panels">{panes}</div><figcaption>{words}</figcaption></figure>')
         parts.append("</div>")
     return f'<section id="figures"><h2>Figures</h2>{"".join(parts)}</section>' if parts else ""
 
 
-def _panel(panel: Panel) -> str:
+def _panel(panel: DrawnPanel) -> str:
     view = {PAIRS: f" {ONLY_PAIRS}", ALL: f" {ONLY_ALL}"}.get(panel.view, "")
     label = ", ".join(filter(None, [TITLES[panel.kind], panel.benchmark, panel.title]))
     return f'<div class="panel{view}"{data_of(panel)}>{_inline(panel.svg, label)}</div>'

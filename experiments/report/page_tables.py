@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from statistics import median
 from typing import NamedTuple
 
 from experiments.grid import Grid, PaperValue
-from experiments.report.figures import Looks, Panel
-from experiments.report.tables import (
-    LEGEND,
-    PAIRS,
-    UNCLEAR,
-    Column,
-    agreement,
-    at_paper_scale,
-    columns,
-    difference_text,
-    full_name,
-    groups,
-    judged,
-    missing,
-    number_parts,
-    pairs,
-    with_arrow,
-)
+from experiments.report import tables
+from experiments.report.figures import DrawnPanel, Looks
+from experiments.report.tables import Column
 from experiments.results.collection import ABSENT, NOT_AVAILABLE, NOT_RUN, UNDEFINED, Results
+from experiments.results.records import COSTS
 from experiments.results.statistics import Difference, Summary
 
 # From what may still come to what never will.
@@ -49,30 +37,33 @@ def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
     grid = results.grid
     parts = [f'<section id="{anchor}" class="result"><h2>{escape(title)}</h2>']
     parts.append('<p class="nothing" hidden>The filters hide all of this table.</p><div class="content">')
-    for name, places in _tables(grid):
+    for name, places in _metric_tables(grid):
         numbers, differences = _numbers(results, name, places, looks), _differences(results, name, places, looks)
         parts.append(f'<h3>{escape(name)}</h3><div class="metric">{numbers}{differences}</div>')
-    notes = [*grid.notes, *missing([results.expansion])]
-    if notes:
-        parts.append("<ul class=notes>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
+    if found := tables.notes(results, grid.rows):
+        of_pairs = tables.notes(results, [row for row in grid.rows if looks[row].of_interest] or grid.rows)
+        views = {True: "", False: f' class="{ONLY_ALL}"'}
+        lines = "".join(f"<li{views[note in of_pairs]}>{escape(note)}</li>" for note in found)
+        parts.append(f"<ul class=notes>{lines}</ul>")
     return "\n".join([*parts, "</div></section>"])
 
 
-def _tables(grid: Grid) -> list[tuple[str, list[Place]]]:
+def _metric_tables(grid: Grid) -> list[tuple[str, list[Place]]]:
     """Names and columns: a table for each metric, or one with all metrics if the grid has one column."""
     if len(grid.columns) == 1 < len(grid.metrics):
-        (column,) = columns(grid, "")
-        return [(full_name(column), [Place(m, column._replace(group=""), with_arrow(m)) for m in grid.metrics])]
-    tables = []
+        (column,) = tables.columns(grid, "")
+        places = [Place(m, column._replace(group=""), tables.with_arrow(m)) for m in grid.metrics]
+        return [(tables.full_name(column), places)]
+    named = []
     for metric in grid.metrics:
-        found = columns(grid, metric)
-        labels = [column.label if groups(found) else full_name(column) for column in found]
-        tables.append((with_arrow(metric), [Place(metric, *place) for place in zip(found, labels, strict=True)]))
-    return tables
+        found = tables.columns(grid, metric)
+        labels = [column.label if tables.groups(found) else tables.full_name(column) for column in found]
+        named.append((tables.with_arrow(metric), [Place(metric, *place) for place in zip(found, labels, strict=True)]))
+    return named
 
 
 def swatch(row: str, looks: Looks) -> str:
-    """The colour of a method in the figures; hollow if its line is dashed."""
+    """The colour of a method in the figures; hollow if it is a base."""
     return f'<i class="key k{list(looks).index(row)}"></i>'
 
 
@@ -84,15 +75,15 @@ def scale_notice(results: Sequence[Results]) -> str:
     """What the paper's numbers beside ours mean; nothing if there are none."""
     beside = [r for r in results if r.grid.paper]
     parts = []
-    if any(not at_paper_scale(r.grid) for r in beside):
+    if any(not tables.at_paper_scale(r.grid) for r in beside):
         parts.append(
             '<p class="notice"><strong>Not the paper’s scale.</strong> The paper’s numbers stand beside ours for '
             "orientation only: networks, epochs or data differ, so the differences mean nothing.</p>"
         )
-    if any(at_paper_scale(r.grid) for r in beside):
+    if any(tables.at_paper_scale(r.grid) for r in beside):
         entries = "".join(
             f'<li><span class="verdict {verdict}">{sign} ±0.00</span> {escape(words)}</li>'
-            for verdict, (sign, words) in LEGEND.items()
+            for verdict, (sign, words) in tables.LEGEND.items()
         )
         head = "<strong>Difference to the paper, ours − the paper’s</strong>"
         parts.append(f'<div class="notice meaning">{head}<ul class="legend">{entries}</ul></div>')
@@ -117,10 +108,11 @@ def _cell(results: Results, row: str, place: Place) -> str:
     gap = results.gap(row, column, metric)
     summary = results.summary(row, column, metric)
     if gap is None:
-        mean, error, n = number_parts(summary)
+        mean, error, n = tables.number_parts(summary)
+        error = "" if summary.se is None else f"{error} "
         lacking = len(results.grid.seeds) - summary.n
         note = f' <span class="gap missing">{lacking} not run</span>' if lacking else ""
-        ours = f'<b>{mean}</b> <span class="se">{error} {n}</span>{note}'
+        ours = f'<b>{mean}</b> <span class="se">{error}{n}</span>{note}'
     else:
         ours = _gap_text(gap)
     paper = results.grid.paper.get(metric, {}).get(row, {}).get(column)
@@ -132,10 +124,10 @@ def _gap_text(gap: str) -> str:
 
 
 def _paper(results: Results, summary: Summary, paper: PaperValue) -> str:
-    found = agreement(summary, paper) if at_paper_scale(results.grid) else None
+    found = tables.agreement(summary, paper) if tables.at_paper_scale(results.grid) else None
     verdict = ""
     if found is not None:
-        sign, words = LEGEND[found.verdict]
+        sign, words = tables.LEGEND[found.verdict]
         verdict = (
             f' <span class="verdict {found.verdict}" title="{escape(words)}">{sign} {found.difference:+.2f}'
             f'<span class="unseen"> ({found.verdict})</span></span>'
@@ -144,17 +136,14 @@ def _paper(results: Results, summary: Summary, paper: PaperValue) -> str:
 
 
 def _differences(results: Results, name: str, places: list[Place], looks: Looks) -> str:
-    known = {place.metric: pairs(results, place.metric) for place in places}
-    reach = {
-        metric: reach_of(d for differences in by_row.values() for d in differences) for metric, by_row in known.items()
-    }
+    known = {place.metric: tables.pairs(results, place.metric) for place in places}
+    reach = {metric: reach_of(chain.from_iterable(by_row.values())) for metric, by_row in known.items()}
     rows = []
-    for row, spec in results.grid.rows.items():
-        if any(row in by_row for by_row in known.values()):
-            pair = row, str(spec.against)
+    for pair in tables.bases(results.grid).items():
+        if any(pair[0] in by_row for by_row in known.values()):
             cells = [f'<td data-c="{i}">{_difference(results, pair, p, reach)}</td>' for i, p in enumerate(places)]
             rows.append(f'<tr><th scope="row">{pair_name(*pair, looks)}</th>{"".join(cells)}</tr>')
-    return _table(f"{name}: {PAIRS}".rstrip("."), places, "Pair", rows) if rows else ""
+    return _table(f"{name}: {tables.PAIRS}".rstrip("."), places, "Pair", rows) if rows else ""
 
 
 def _difference(results: Results, pair: tuple[str, str], place: Place, reach: dict[str, float]) -> str:
@@ -167,9 +156,10 @@ def _difference(results: Results, pair: tuple[str, str], place: Place, reach: di
 
 
 def reach_of(differences: Iterable[Difference | None]) -> float:
-    """How far from 0 the intervals go."""
-    ends = [abs(end) for d in differences if d is not None for end in (d.low, d.high) if end is not None]
-    return max(ends, default=0.0) or 1.0
+    """How far from 0 strips show intervals: twice the median, since a few far ones would make all others dots."""
+    known = [d for d in differences if d is not None]
+    ends = [max(-d.low, d.high) for d in known if d.low is not None and d.high is not None]
+    return (min(max(ends), 2 * median(ends)) or max(ends) or 1.0) if ends else 1.0
 
 
 def difference_cell(
@@ -178,33 +168,34 @@ def difference_cell(
     """Number, interval and outcome; empty if it has no number."""
     if difference is None or difference.summary.mean is None:
         return ""
-    mean, _, test = difference_text(difference, brief, seeds).replace("-", "−").partition(" ")
-    outcome = judged(difference, metric)
-    word = "" if outcome == UNCLEAR else f'<span class="outcome">{outcome}</span>'
+    mean, _, test = tables.difference_text(difference, brief or metric in COSTS, seeds).replace("-", "−").partition(" ")
+    outcome, strip = tables.judged(difference, metric), "" if metric in COSTS else _interval(difference, reach)
+    word = "" if outcome == tables.UNCLEAR else f'<span class="outcome">{outcome}</span>'
     return (
-        f'<span class="difference {outcome}"><b>{mean}</b> {_interval(difference, reach)}{word}'
-        f'<span class="test">{escape(test)}</span></span>'
+        f'<span class="difference {outcome}"><b>{mean}</b> {strip}{word}<span class="test">{escape(test)}</span></span>'
     )
 
 
 def _interval(difference: Difference, reach: float) -> str:
-    """The interval against zero, all of a table on one scale; nothing for one seed, which has none."""
+    """The interval against zero, all of a metric on one scale, with an arrow at an end that lies beyond."""
     low, high, mean = difference.low, difference.high, difference.summary.mean
-    if low is None or high is None or mean is None:
+    if low is None or high is None or mean is None:  # of one seed
         return ""
 
     def at(value: float) -> str:
-        return f"{BAR / 2 * (1 + value / reach):.1f}"
+        return f"{BAR / 2 * (1 + max(-1.0, min(1.0, value / reach))):.1f}"
 
+    marks = f'<circle cx="{at(mean)}" cy="7" r="3.5"/>' if abs(mean) <= reach else ""
+    marks += '<path class="beyond" d="M2 2l-6 5 6 5z"/>' if low < -reach else ""
+    marks += f'<path class="beyond" d="M{BAR - 2} 2l6 5-6 5z"/>' if high > reach else ""
     return (
-        f'<svg class="interval" viewBox="-4 0 {BAR + 8} 14" aria-hidden="true">'
+        f'<svg class="interval" viewBox="-5 0 {BAR + 10} 14" aria-hidden="true">'
         f'<line class="zero" x1="{BAR // 2}" x2="{BAR // 2}" y1="0" y2="14"/>'
-        f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>'
-        f'<circle cx="{at(mean)}" cy="7" r="3.5"/></svg>'
+        f'<line class="range" x1="{at(low)}" x2="{at(high)}" y1="7" y2="7"/>{marks}</svg>'
     )
 
 
-def data_of(place: Column | Panel) -> str:
+def data_of(place: Column | DrawnPanel) -> str:
     """The attributes by which a dataset or a buffer is filtered."""
     values = {"dataset": place.dataset, "buffer": place.buffer}
     return "".join(f' data-{name}="{escape(value)}"' for name, value in values.items() if value is not None)
@@ -212,7 +203,7 @@ def data_of(place: Column | Panel) -> str:
 
 def _table(caption: str, places: list[Place], corner: str, rows: list[str]) -> str:
     """In a box of its own that scrolls, so that the page does not."""
-    named = groups([place.column for place in places])
+    named = tables.groups([place.column for place in places])
     head, first = "", 0
     for group, members in named:
         span = f'data-from="{first}" data-to="{first + members}" colspan="{members}"'

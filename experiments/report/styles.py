@@ -16,7 +16,8 @@ from utils.run.look import BLUE, GREEN, GREY, INK, LOOK, PALETTE, PURPLE, VERMIL
 
 OWN = {"ER": BLUE, "DER++": VERMILION, "X-DER": GREEN, "Dynamic ER": PURPLE}  # the same in every report
 FRAMES = {"SGD": (1, 2), "Joint": (8, 2, 1, 2)}  # the bounds in every table, and their dashes
-DASHES = ((4, 2), (8, 3), (9, 3, 2, 3))
+BASE_DASH = (4, 2)
+DASHES = ((14, 3), (8, 3), (9, 3, 2, 3))  # of rows beyond the colours
 CALIBRATED = "DGC-"
 NAME_SIZE = 7.5  # points
 NAME_WIDTH = 26  # letters, before a name takes a second line
@@ -38,7 +39,11 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
     """
     results = list(results)
     run = {row for result in results for row, _, _ in result.records}
-    rows, bases = _rows(results)
+    against = [(row, spec.against) for result in results for row, spec in result.grid.rows.items()]
+    rows, bases = list(dict.fromkeys(row for row, _ in against)), dict[str, str]()
+    for row, base in against:
+        if base is not None:
+            bases.setdefault(row, base)
     interesting = [row for row in rows if row in bases] or [row for row in rows if row not in FRAMES]
     mains = list(main_pairs(bases))
     more = [row for row in interesting if row not in mains]
@@ -47,30 +52,17 @@ def styles(results: Iterable[Results]) -> dict[str, Style]:
     found: dict[str, Style] = {}
     free = [colour for colour in PALETTE if colour not in {OWN.get(_family(row)) for row in interesting}]
     for number, row in enumerate(interesting):
-        base = bases.get(row, "")
         colour = OWN.get(_family(row))
         if colour is None or any(style.light == colour[0] for style in found.values()):
             colour = free.pop(0) if free else PALETTE[number % len(PALETTE)]
         dash = None if number < len(PALETTE) else DASHES[number // len(PALETTE) % len(DASHES)]
         found[row] = Style(colour[0], dash, 2.2 if row in mains else 1.4, True)
-        if base in rows and base not in bases:
-            found.setdefault(base, Style(colour[0], DASHES[0], 1.6, True))
+        if (base := bases.get(row, "")) in rows and base not in bases:
+            found.setdefault(base, Style(colour[0], BASE_DASH, 1.6, True))
     for row in rows:
         frame = FRAMES.get(row)
         found.setdefault(row, Style((INK if frame else GREY)[0], frame, 1.2, False))
     return {row: found[row] for row in rows}
-
-
-def _rows(results: Iterable[Results]) -> tuple[list[str], dict[str, str]]:
-    """All rows, and the base of each row that is compared with one."""
-    rows: dict[str, None] = {}
-    bases: dict[str, str] = {}
-    for result in results:
-        for row, spec in result.grid.rows.items():
-            rows[row] = None
-            if spec.against is not None:
-                bases.setdefault(row, spec.against)
-    return list(rows), bases
 
 
 def main_pairs(bases: dict[str, str]) -> dict[str, str]:
@@ -99,6 +91,15 @@ def pyplot(formulas: bool = False) -> Any:
     return pyplot
 
 
+def accuracy_colours() -> Any:
+    """Those of a run's own picture of its matrix."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    from utils.run.heatmap import COLOURS
+
+    return LinearSegmentedColormap.from_list("accuracy", COLOURS / 255)
+
+
 def name_lines(figure: Any) -> None:
     """Write the names of all labelled lines at their right ends, instead of a legend, moved apart where they overlap.
 
@@ -114,17 +115,10 @@ def name_lines(figure: Any) -> None:
         places = spread([at for at, _, _ in ends], low, high, heights)
         for (at, value, line), name, place in zip(ends, names, places, strict=True):
             axes.annotate(
-                name,
-                (1, value),
-                (9, place - at),
-                xycoords=axes.get_yaxis_transform(),
-                textcoords="offset points",
-                va="center",
-                fontsize=NAME_SIZE,
-                color=line.get_color(),
-                annotation_clip=False,
+                name, (1, value), (9, place - at), xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+                va="center", fontsize=NAME_SIZE, color=line.get_color(), annotation_clip=False,
                 arrowprops=LEADER if abs(place - at) > NAME_SIZE / 2 else None,
-            )
+            )  # fmt: skip
 
 
 def wrapped(name: str, width: int = NAME_WIDTH) -> str:

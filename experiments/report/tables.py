@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from experiments.cells import Expansion, merged_flags
 from experiments.grid import Grid, PaperValue
 from experiments.results.collection import UNDEFINED, Results, column_flags
-from experiments.results.records import LESS_IS_BETTER
+from experiments.results.records import COSTS, LESS_IS_BETTER
 from experiments.results.statistics import Difference, Summary
 
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
@@ -97,15 +98,16 @@ def agreement(ours: Summary, paper: PaperValue) -> Agreement | None:
 
 
 def judged(difference: Difference, metric: str) -> str:
-    """Better or worse only if the confidence interval excludes 0."""
-    if difference.low is None or difference.high is None or difference.low <= 0 <= difference.high:
+    """Better or worse only if the confidence interval excludes 0. Costs are shown only: machines differ in speed."""
+    low, high = difference.low, difference.high
+    if metric in COSTS or low is None or high is None or low <= 0 <= high:
         return UNCLEAR
-    return BETTER if (difference.high < 0) == (metric in LESS_IS_BETTER) else WORSE
+    return BETTER if (high < 0) == (metric in LESS_IS_BETTER) else WORSE
 
 
 def with_arrow(metric: str) -> str:
-    """The metric with the direction that is better."""
-    return f"{metric} {'↓' if metric in LESS_IS_BETTER else '↑'}"
+    """The metric with the direction that is better, if it is judged."""
+    return metric if metric in COSTS else f"{metric} {'↓' if metric in LESS_IS_BETTER else '↑'}"
 
 
 def markdown(results: Results) -> str:
@@ -117,7 +119,7 @@ def markdown(results: Results) -> str:
         parts += [f"### {with_arrow(metric)}", table(number_rows(results, metric))]
         if differences := pair_rows(results, metric):
             parts += [PAIRS, table(differences)]
-    parts += ["\n".join(f"- {text(note)}" for note in [*grid.notes, *missing([results.expansion])])]
+    parts += ["\n".join(f"- {text(note)}" for note in notes(results, grid.rows))]
     return "\n\n".join(filter(None, parts))
 
 
@@ -150,15 +152,20 @@ def number_parts(summary: Summary) -> tuple[str, str, str]:
 
 def pair_rows(results: Results, metric: str) -> list[list[str]]:
     """The differences of the paired rows with their head; empty if there are none."""
-    rows = results.grid.rows
-    lines = [[f"{r} − ({rows[r].against})", *map(difference_text, d)] for r, d in pairs(results, metric).items()]
+    against, shown = bases(results.grid), partial(difference_text, brief=metric in COSTS)
+    lines = [[f"{row} − ({against[row]})", *map(shown, found)] for row, found in pairs(results, metric).items()]
     return [["", *(column or metric for column in results.grid.columns)], *lines] if lines else []
+
+
+def bases(grid: Grid) -> dict[str, str]:
+    """The rows that are compared with another row of the table, and that other one."""
+    return {row: base for row, spec in grid.rows.items() if (base := spec.against) in grid.rows}
 
 
 def pairs(results: Results, metric: str) -> dict[str, list[Difference | None]]:
     """The differences of the paired rows that have any, by row; a list has one per column."""
     found = {}
-    for row in results.grid.rows:
+    for row in bases(results.grid):
         differences = [results.difference(row, column, metric) for column in results.grid.columns]
         if any(d is not None and d.summary.n for d in differences):
             found[row] = differences
@@ -175,6 +182,23 @@ def difference_text(difference: Difference | None, brief: bool = False, seeds: i
         return mean + number
     p = "" if brief else f", p {UNDEFINED if difference.p is None else f'{difference.p:.2g}'}"
     return f"{mean} [{difference.low:+.2f}, {difference.high:+.2f}]{p}{number}"
+
+
+def notes(results: Results, rows: Iterable[str]) -> list[str]:
+    """Without those about methods or datasets of the paper's table of which these rows and all columns show none."""
+    grid, found = results.grid, results.grid.notes
+    printed = [by_column for by_row in grid.paper.values() for by_column in by_row.values()]
+    for known, own, chosen in ((grid.paper.values(), grid.rows, rows), (printed, grid.columns, grid.columns)):
+        shown = _families(chosen)
+        names = sorted(_families(chain(own, *known)), key=len, reverse=True)  # `Dynamic ER` is not about ER
+        named = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names)) or '$.'})(?![\w+-])")
+        found = [note for note in found if not (about := set(named.findall(note))) or about & shown]
+    return [*found, *missing([results.expansion])]
+
+
+def _families(names: Iterable[str]) -> set[str]:
+    """`ER` of `ER, filled at task ends`, and the dataset of a column with a buffer."""
+    return {name.partition(", ")[0] for name in names} - {""}
 
 
 def missing(expansions: Iterable[Expansion]) -> list[str]:

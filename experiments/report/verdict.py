@@ -10,7 +10,7 @@ from typing import NamedTuple
 from experiments.report.benchmarks import benchmarks
 from experiments.report.page_tables import Looks, data_of, difference_cell, escape, pair_name, reach_of
 from experiments.report.styles import main_pairs
-from experiments.report.tables import BETTER, WORSE, Column, columns, full_name, heading, judged, with_arrow
+from experiments.report.tables import BETTER, WORSE, Column, bases, columns, full_name, heading, judged, with_arrow
 from experiments.results.collection import Results
 from experiments.results.records import COSTS
 from experiments.results.statistics import Difference
@@ -25,17 +25,21 @@ class Line(NamedTuple):
 
 
 SEVERAL = (
-    "Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is better. "
-    '<span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0.'
+    '<p class="caption">Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is '
+    'better. <span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0. '
+    "An arrow in a strip: the interval goes on, outside of it.</p>"
 )
 SINGLE = (
-    "One seed: no interval. ↑ more is better, ↓ less is better; whether a difference is more than chance cannot be "
-    "judged with one seed."
+    '<p class="lead">No pair can be judged yet: each has one seed.</p><p class="caption">Differences of single runs, '
+    "which may be chance. ↑ more is better, ↓ less is better.</p>"
 )
+NOTHING = "Nothing has been run."
 
 
 def verdict(results: Sequence[Results], looks: Looks) -> str:
     """Cards for each benchmark; empty if the report compares nothing. Tables of the same one are judged once."""
+    if not any(result.records for result in results):
+        return f'<section id="verdict"><h2>Verdict</h2><p class="lead">{NOTHING}</p></section>'
     groups = benchmarks(results)
     parts, judgeable = [], False
     for first, together in groups:
@@ -44,16 +48,22 @@ def verdict(results: Sequence[Results], looks: Looks) -> str:
             title = f"<h3>{escape(heading(first.grid))}</h3>" if len(groups) > 1 else ""
             parts.append(f'{title}<div class="cards">{_cards(lines, looks)}</div>')
             judgeable |= any(difference.low is not None for line in lines for difference in line.by.values())
-    if not parts:
-        return ""
-    words = SEVERAL if judgeable else SINGLE
-    return f'<section id="verdict"><h2>Verdict</h2><p class="caption">{words}</p>{"".join(parts)}</section>'
+    words = (SEVERAL if judgeable else SINGLE) if parts else ""
+    words += _alone([together for _, together in groups])
+    return f'<section id="verdict"><h2>Verdict</h2>{words}{"".join(parts)}</section>' if words else ""
+
+
+def _alone(results: Sequence[Results]) -> str:
+    """The rows whose base was not chosen, which would silently lack here."""
+    specs = {row: (spec.against, result.grid.rows) for result in results for row, spec in result.grid.rows.items()}
+    found = [f"{row} (− {base})" for row, (base, rows) in specs.items() if base is not None and base not in rows]
+    words = f"Not compared, because the other row was not chosen: {'; '.join(found)}."
+    return f'<p class="notice">{escape(words)}</p>' if found else ""
 
 
 def _lines(result: Results, metrics: Sequence[str]) -> list[Line]:
-    rows = result.grid.rows
     found = []
-    for row, base in main_pairs({row: base for row, spec in rows.items() if (base := spec.against) in rows}).items():
+    for row, base in main_pairs(bases(result.grid)).items():
         for column in columns(result.grid, ""):
             known = {metric: result.difference(row, column.name, metric) for metric in metrics}
             if by := {metric: d for metric, d in known.items() if d is not None and d.summary.n}:
@@ -71,9 +81,7 @@ def _cards(lines: Sequence[Line], looks: Looks) -> str:
     cards = ""
     for (row, base), members in groupby(lines, key=lambda line: line.pair):
         of_pair = list(members)
-        counts = {
-            metric: _count(metric, [line.by[metric] for line in of_pair if metric in line.by]) for metric in metrics
-        }
+        counts = {m: _count(m, [line.by[m] for line in of_pair if m in line.by]) for m in metrics}
         table = _table(counts, [escape(full_name(line.column)) for line in of_pair], of_pair, reach)
         lead = _lead(metrics[0], counts[metrics[0]], of_pair)
         cards += f'<article class="card"><h4>{pair_name(row, base, looks)}</h4>{lead}{table}</article>'

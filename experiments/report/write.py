@@ -8,11 +8,12 @@ from itertools import groupby
 from pathlib import Path
 
 from experiments.report.environment import environment
-from experiments.report.figures import CAPTIONS, FOLDER, Panel, draw_panels, write_figures
+from experiments.report.figures import CAPTIONS, FOLDER, DrawnPanel, draw_panels, write_figures
 from experiments.report.latex import latex
 from experiments.report.page import page
 from experiments.report.styles import styles
 from experiments.report.tables import at_paper_scale, markdown, slug, table, text
+from experiments.report.verdict import NOTHING
 from experiments.results.collection import Results, write_results
 from utils.resume.files import atomic_write_text
 
@@ -30,8 +31,9 @@ def write_report(results: Sequence[Results], directory: Path) -> None:
     write_results(results, directory)
 
 
-def report_markdown(results: Sequence[Results], panels: Sequence[Panel] = ()) -> str:
-    parts = [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
+def report_markdown(results: Sequence[Results], panels: Sequence[DrawnPanel] = ()) -> str:
+    parts = [] if any(result.records for result in results) else [NOTHING]
+    parts += [ORIENTATION] if any(r.grid.paper and not at_paper_scale(r.grid) for r in results) else []
     parts += map(markdown, results)
     shown = [panel for panel in panels if panel.png is not None]
     for (benchmark, kind), members in groupby(shown, key=lambda panel: (panel.benchmark, panel.kind)):

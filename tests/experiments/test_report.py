@@ -19,10 +19,11 @@ import pytest
 from experiment_helpers import DIGITS, expanded, finish
 from report_helpers import Page, made_up_results
 
+from docs.figures import ladder
 from experiments import cli
 from experiments.cells import Expansion, expand
 from experiments.grid import PaperValue, selection
-from experiments.report.aggregate import Cell, aggregated
+from experiments.report.aggregate import CellMeans, aggregated
 from experiments.report.benchmarks import benchmarks
 from experiments.report.figures import (
     CAPTIONS,
@@ -36,9 +37,10 @@ from experiments.report.figures import (
 )
 from experiments.report.latex import escape, latex
 from experiments.report.page import page
+from experiments.report.page_tables import difference_cell, reach_of
 from experiments.report.styles import GREY, spread, styles
-from experiments.report.tables import agreement, judged, markdown
-from experiments.report.write import write_report
+from experiments.report.tables import agreement, judged, markdown, notes
+from experiments.report.write import report_markdown, write_report
 from experiments.results.collection import Results, read_results, write_results
 from experiments.results.records import MEASUREMENTS, read_curves
 from experiments.results.statistics import Difference, Summary, summarise
@@ -81,6 +83,8 @@ def write_log(path: Path) -> None:
         {"event": "task_end", "task": 1, "step": 3},
         {"event": "diagnostics", "task": 2, "step": 0, **measured},
         {"event": "train", "task": 2, "step": 2, "loss": [2.0, 1.0]},
+        {"event": "whole_loss", "task": 1, "step": 0, "seen": 2.0},
+        {"event": "whole_loss", "task": 2, "step": 0, "seen": 1.5},
     ]
     lines = [json.dumps(event) for event in events]
     path.write_text("\n".join([*lines[:2], '{"event": "tr', *lines[2:]]) + "\n")  # one line is damaged
@@ -137,7 +141,7 @@ def test_the_verdict_judges_by_the_better_direction() -> None:
     assert outcomes[:3] == ["difference better", "difference unclear", "difference worse"]
     assert shown.text.index("Verdict") < shown.text.index("Mean ± standard error")
     single = Page(page([made_up_results(rows=2, buffers=1, seeds=1, tasks=2)]))
-    assert "cannot be judged with one seed" in single.text and "better in" not in single.text
+    assert "No pair can be judged yet: each has one seed." in single.text and "better in" not in single.text
     assert not any((attributes.get("class") or "") == "interval" for _, attributes in single.elements)
     assert Page(page([made_up_results(rows=1, buffers=1, seeds=2, tasks=2)])).cards == []
 
@@ -153,9 +157,105 @@ def test_one_column_is_one_table_of_all_metrics() -> None:
     assert card[0] == ["(seeds)", "FAIA ↑", "FF ↓"] and [line[0] for line in card[1:]] == ["DGC-M0 − M0", "DGC-M1 − M1"]
     assert card[1][1].endswith("] (2)") and card[2][1].endswith("(1)")
     assert [table[0] for table in shown.tables[:2]] == [
-        ["Method", "FAIA ↑", "FF ↓", "MB ↓"],
-        ["Pair", "FAIA ↑", "FF ↓", "MB ↓"],
+        ["Method", "FAIA ↑", "FF ↓", "MB"],
+        ["Pair", "FAIA ↑", "FF ↓", "MB"],
     ]
+
+
+def test_what_a_method_costs_is_shown_and_not_judged(half_done: Expansion) -> None:
+    results = results_of(half_done, metrics=["FAA", "seconds"])
+    for (row, _, seed), record in results.records.items():
+        record["timing"] |= {"train_seconds": 10.0 + seed + 5 * (row == "DGC-ER")}
+    text = page([results])
+    shown = Page(text)
+    assert shown.tables[3][2][:2] == ["DGC-ER − ER", "+5.00 [+5.00, +5.00] (2)"]
+    part = text.partition("<h3>seconds</h3>")[2].partition("</section>")[0]
+    assert "outcome" not in part and "<svg" not in part and "difference unclear" in part
+    rows = cells_of(markdown(results))
+    assert ["DGC-ER − (ER)", "+5.00 [+5.00, +5.00] (2)", "–"] in rows and "### seconds\n" in markdown(results)
+
+
+def test_a_strip_has_an_arrow_where_the_interval_goes_on() -> None:
+    """Half of the ends are up to 1 from zero, so a strip ends at 2, and an interval from 9 to 11 is outside."""
+    near, far = (Difference(summarise([m, m]), m - 1, m + 1, 0.5) for m in (0.0, 10.0))
+    reach = reach_of([near, near, far, None])
+    assert reach == 2.0 and reach_of([near]) == 1.0 and reach_of([]) == 1.0
+    inside, outside = difference_cell(near, "FAIA", reach), difference_cell(far, "FAIA", reach)
+    assert "beyond" not in inside and "<circle" in inside and 'x1="30.0" x2="90.0"' in inside
+    assert outside.count("beyond") == 1 and "<circle" not in outside
+    assert (
+        difference_cell(Difference(summarise([0.0, 0.0]), 0.0, 0.0, None), "FAIA", reach_of([])).count("<circle") == 1
+    )
+    through = Difference(summarise([0.0, 0.0]), -3.0, 3.0, 0.5)
+    assert difference_cell(through, "FAIA", reach).count("beyond") == 2
+    every_equal = [Difference(summarise([0.0, 0.0]), 0.0, 0.0, None)] * 2
+    assert reach_of(every_equal) == 1.0
+
+
+def test_a_row_without_its_base_is_named() -> None:
+    results = made_up_results(rows=4, buffers=1, seeds=2, tasks=2)
+
+    def shown(*rows: str) -> Page:
+        grid = replace(results.grid, rows={row: results.grid.rows[row] for row in rows})
+        return Page(page([replace(results, expansion=replace(results.expansion, grid=grid))]))
+
+    words = "Not compared, because the other row was not chosen: DGC-M1 (− M1)."
+    part, alone = shown("M0", "DGC-M0", "DGC-M1"), shown("DGC-M1")
+    assert words in part.text and len(part.cards) == 1
+    assert words in alone.text and alone.cards == [] and "Verdict" in alone.text
+    assert "Not compared" not in shown(*results.grid.rows).text
+
+
+def test_a_report_without_any_run_says_so(half_done: Expansion) -> None:
+    none = replace(results_of(half_done), records={})
+    shown = Page(page([none]))
+    assert "Nothing has been run." in shown.text and shown.cards == [] and "seed" not in verdict_of(shown)
+    assert report_markdown([none]).startswith("Nothing has been run.\n\n## Half")
+    assert "Nothing has been run" not in Page(page([results_of(half_done)])).text
+
+
+def verdict_of(shown: Page) -> str:
+    return shown.text.partition("Verdict\n")[2].partition("Mean ± standard error")[0]
+
+
+NOTES = {
+    "MOCA, S-CIFAR100, 2000: strange.": False,
+    "S-TinyImageNet, 5000: the paper marks DGC-ER.": False,
+    "Dynamic ER's alone.": False,
+    "AOP and ER differ.": True,
+    "ER's on S-CIFAR100.": True,
+    "The maximum does not run over the last task.": True,
+}
+
+
+def test_notes_are_about_what_is_shown(half_done: Expansion) -> None:
+    """The paper's table has more rows and columns than the one that is shown, whose names have more words."""
+    value = PaperValue("61.08 ± 1.23", 61.08, 1.23)
+    columns = ("S-CIFAR100, 500", "S-TinyImageNet, 5000")
+    paper = {"FAA": {row: dict.fromkeys(columns, value) for row in ("MOCA", "AOP", "ER", "DGC-ER", "Dynamic ER")}}
+    rows = {"ER, filled at task ends": half_done.grid.rows["ER"], "DGC-ER": half_done.grid.rows["DGC-ER"]}
+    shown = results_of(half_done, notes=list(NOTES), paper=paper, rows=rows, columns={"S-CIFAR100, 500": {}})
+    assert notes(shown, shown.grid.rows) == [note for note, kept in NOTES.items() if kept]
+    assert all((f"- {note}" in markdown(shown)) == kept for note, kept in NOTES.items())
+    everything = results_of(half_done, notes=list(NOTES))
+    assert notes(everything, everything.grid.rows) == list(NOTES)  # no table to know other names from
+
+
+def test_notes_about_other_methods_are_in_the_view_that_has_them(half_done: Expansion) -> None:
+    text = page([results_of(half_done, notes=["SGD forgets.", "ER does not."])])
+    assert '<li class="only-all">SGD forgets.</li><li>ER does not.</li>' in text
+
+
+def test_a_hollow_square_is_a_base_and_nothing_else() -> None:
+    results = made_up_results(rows=30, buffers=1, seeds=1, tasks=2)  # with more pairs than colours
+    text = page([results])
+    for number, row in enumerate(results.grid.rows):
+        (key,) = re.findall(rf"^\.k{number}\{{(.*)\}}$", text, re.M)
+        assert key.startswith("border:" if row.startswith("M") else "background:"), row
+    keys = [
+        re.findall(rf"^\.k{n}\{{(.*)\}}$", text, re.M)[0] for n, row in enumerate(results.grid.rows) if row[0] == "D"
+    ]
+    assert keys[0] != keys[6] and "stripe" not in keys[0] and "gradient" in keys[6]  # the same colour
 
 
 @pytest.mark.parametrize(
@@ -165,12 +265,13 @@ def test_one_column_is_one_table_of_all_metrics() -> None:
         ("FAIA", (-2.0, -1.0), "worse"),
         ("FF", (1.0, 2.0), "worse"),
         ("FF Task-IL", (-2.0, -1.0), "better"),
-        ("seconds", (1.0, 2.0), "worse"),
+        ("seconds", (1.0, 2.0), "unclear"),
+        ("MB", (-2.0, -1.0), "unclear"),
         ("FF", (-1.0, 2.0), "unclear"),
         ("BWT", (None, None), "unclear"),
     ],
 )
-def test_better_is_more_accuracy_less_forgetting_and_less_time(
+def test_better_is_more_accuracy_and_less_forgetting(
     metric: str, interval: tuple[float | None, float | None], outcome: str
 ) -> None:
     assert judged(Difference(summarise([1.0, 2.0]), *interval, 0.01), metric) == outcome
@@ -191,7 +292,7 @@ def test_what_has_no_number_is_told_apart(half_done: Expansion) -> None:
     expansion = replace(half_done, unavailable={("Small", "digits, 50"): "no such model"})
     numbers = Page(page([results_of(expansion)])).tables[0]
     assert [row[1:] for row in numbers[4:]] == [
-        ["45.00 ± – (1) 1 not run", "45.00 ± – (1) 1 not run"],  # a run that both columns share
+        ["45.00 (1) 1 not run", "45.00 (1) 1 not run"],  # a run that both columns share
         ["not available", "not in the grid"],
     ]
     text = latex(results_of(expansion))
@@ -371,7 +472,8 @@ def test_results_that_were_changed_are_one_line(
 def test_curves_are_thinned_out(tmp_path: Path) -> None:
     write_log(tmp_path / "metrics.jsonl")
     assert read_curves(tmp_path / "metrics.jsonl") == {
-        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]}
+        "diagnostics": {"at": [3], "task": [2], "buffer_error": [0.5123], "buffer_cosine": [0.9]},
+        "whole_loss": {"at": [0, 3], "task": [1, 2], "seen": [2.0, 1.5]},
     }
     events = [{"event": "whole_loss", "task": 0, "step": step, "seen": float(step)} for step in range(1000)]
     (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, events)))
@@ -468,21 +570,34 @@ def test_views_have_the_pairs_or_every_method() -> None:
 
 
 def test_matrices_of_a_pair_are_on_a_scale_that_shows_them() -> None:
-    cells = {"ER": Cell(matrix=[[20.0], [2.0, 18.0]]), "DGC-ER": Cell(matrix=[[20.0], [7.0, 17.0]])}
-    cells["SGD"] = Cell(matrix=[[21.0], [0.0, 25.0]])
-    images = draw_matrices(cells, {}, bases={"DGC-ER": "ER"}).axes[0].get_images()
+    cells = {"ER": CellMeans(matrix=[[20.0], [2.0, 18.0]]), "DGC-ER": CellMeans(matrix=[[20.0], [7.0, 17.0]])}
+    cells["SGD"] = CellMeans(matrix=[[21.0], [0.0, 25.0]])
+    (figure,) = draw_matrices(cells, {}, bases={"DGC-ER": "ER"})
+    images = figure.axes[0].get_images()
     assert [image.get_clim() for image in images] == [(0, 25), (0, 25), (-5, 5), (0, 25)]
-    cells |= {"M0": Cell(matrix=[[20.0], [20.0, 20.0]]), "DGC-M0": Cell(matrix=[[20.0], [18.0, 20.0]])}
-    both = draw_matrices(cells, {}, bases={"DGC-ER": "ER", "DGC-M0": "M0"}).axes[0]
+    cells |= {"M0": CellMeans(matrix=[[20.0], [20.0, 20.0]]), "DGC-M0": CellMeans(matrix=[[20.0], [18.0, 20.0]])}
+    (figure,) = draw_matrices(cells, {}, bases={"DGC-ER": "ER", "DGC-M0": "M0"})
+    both = figure.axes[0]
     assert [image.get_clim() for image in both.get_images()[2:6:3]] == [(-5, 5), (-2, 2)]
     assert {"difference, ±5", "difference, ±2"} <= {text.get_text() for text in both.texts}
     assert images[2].get_array()[1].tolist() == [5.0, -1.0] and bool(images[2].get_array().mask[0, 1])
 
 
+def test_matrices_of_many_pairs_are_panels_that_fit_on_a_page_and_share_a_scale() -> None:
+    cells = {f"{dgc}M{i}": CellMeans(matrix=[[20.0 + i], [2.0, 18.0]]) for i in range(7) for dgc in ("", "DGC-")}
+    figures = [
+        (figure.get_figheight(), [image.get_clim() for image in figure.axes[0].get_images()])
+        for figure in draw_matrices(cells, {}, bases={f"DGC-M{i}": f"M{i}" for i in range(7)})
+    ]
+    assert [len(limits) for _, limits in figures] == [15, 6]  # no pair is cut in two
+    assert all(limits[0] == (0, 26) for _, limits in figures)
+    assert max(height for height, _ in figures) < 1.6 * 4.4  # of a third of a printed page's width, its height
+
+
 def test_a_method_that_stores_nothing_is_a_level_line() -> None:
     looks = styles([made_up_results(2, 1, 1, 2)])
     known = summarise([50.0, 60.0])
-    rows = {"M0": [Cell(memory=10, faia=known)], "DGC-M0": [Cell(memory=0, faia=known)]}
+    rows = {"M0": [CellMeans(memory=10, faia=known)], "DGC-M0": [CellMeans(memory=0, faia=known)]}
     (axes,) = draw_memory(rows, looks).axes
     ((_, _, (bar,)),) = axes.containers
     assert bar.get_segments()[0][:, 1].tolist() == [50.0, 60.0]  # the mean is 55, its standard error 5
@@ -492,7 +607,7 @@ def test_a_method_that_stores_nothing_is_a_level_line() -> None:
 def test_figures_take_names_as_they_are() -> None:
     looks = {NASTY: styles([made_up_results(1, 1, 1, 2)])["M0"]}
     content = io.StringIO()
-    cell = Cell(average_accuracy=[summarise([50.0])] * 2)
+    cell = CellMeans(average_accuracy=[summarise([50.0])] * 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
         figure = draw_accuracy({NASTY: cell}, looks, title=NASTY)
@@ -505,7 +620,7 @@ def test_every_line_is_named_and_no_name_covers_another() -> None:
 
     looks = styles([made_up_results(20, 1, 1, 2)])
     looks["_mine"] = looks.pop("M0")  # matplotlib itself hides such a name
-    figure = draw_memory({row: [Cell(memory=10, faia=summarise([50.0]))] for row in looks}, looks)
+    figure = draw_memory({row: [CellMeans(memory=10, faia=summarise([50.0]))] for row in looks}, looks)
     figure.canvas.draw()
     for axes in figure.axes:
         boxes = [Text.get_window_extent(name) for name in axes.texts]  # without the line that leads to it
@@ -518,8 +633,8 @@ def test_every_line_is_named_and_no_name_covers_another() -> None:
 
 def test_many_methods_have_small_axes_each_and_a_pair_shares_one() -> None:
     looks = styles([made_up_results(12, 1, 1, 2)])
-    cells = {row: Cell(average_accuracy=[summarise([50.0 + i])] * 2) for i, row in enumerate(looks)}
-    cells["Joint"] = Cell(average_accuracy=[summarise([]), summarise([90.0])])
+    cells = {row: CellMeans(average_accuracy=[summarise([50.0 + i])] * 2) for i, row in enumerate(looks)}
+    cells["Joint"] = CellMeans(average_accuracy=[summarise([]), summarise([90.0])])
     looks["Joint"] = looks["M0"]
     figure = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
     shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in figure.axes}
@@ -534,18 +649,31 @@ def test_the_loss_over_several_tasks_is_drawn() -> None:
         return {"class_il": {}, "whole_loss": {"at": [0, 9], "task": tasks, "seen": [first, 1.0]}}
 
     cell, joint = aggregated([measured([0, 1], 2.0), measured([0, 1], 3.0)]), aggregated([measured([0, 0], 2.0)])
-    assert has_loss(cell) and not has_loss(joint) and not has_loss(Cell())
+    assert has_loss(cell) and not has_loss(joint) and not has_loss(CellMeans())
     (axes,) = draw_loss({"M0": cell}, styles([made_up_results(1, 1, 1, 2)])).axes
     assert [list(map(list, zip(*line.get_xydata(), strict=True))) for line in axes.get_lines()] == [[[0, 9], [2.5, 1]]]
 
 
 def test_memory_is_labelled_by_plain_numbers() -> None:
-    cells = [Cell(memory=memory, faia=summarise([20.0])) for memory in (1_540_000, 6_160_000)]
+    cells = [CellMeans(memory=memory, faia=summarise([20.0])) for memory in (1_540_000, 6_160_000)]
     looks = styles([made_up_results(1, 1, 1, 2)])
     figure = draw_memory({"M0": cells}, looks)
     figure.canvas.draw()
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both")]
     assert {"2", "5"} <= set(labels) and all(re.fullmatch(r"[\d.]*", label) for label in labels), labels
+
+
+def test_the_ladder_explains_what_it_shows() -> None:
+    results = made_up_results(rows=2, buffers=1, seeds=3, tasks=2)
+    for (row, column, seed), record in results.records.items():
+        if row == "DGC-M0":
+            base, jitter = results.records["M0", column, seed]["class_il"], 0.01 * seed
+            record["class_il"] = base | {"FAIA": base["FAIA"] + 20 + jitter, "FF": base["FF"] + jitter - 0.01}
+    columns, rows = list(results.grid.columns), list(results.grid.rows)
+    panels = [(column, metric) for column in columns for metric in ladder.BETTER]
+    assert ladder.legend(results, rows, panels) == ["Blue: better.", "Grey: undecided.", "Arrow: beyond the axis."]
+    one = replace(results, records={place: record for place, record in results.records.items() if place[2] == 0})
+    assert ladder.legend(one, rows, panels) == ["Hollow: one seed.", "Arrow: beyond the axis."]
 
 
 DOCUMENT = r"""\documentclass{article}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from report_helpers import made_up_results
 
-from experiments.report.figures import Panel, draw_panels
+from experiments.report.figures import DrawnPanel, draw_panels
 from experiments.report.page import page
 from experiments.report.styles import styles
 
@@ -37,14 +38,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def panels() -> list[Panel]:
+def panels() -> list[DrawnPanel]:
     """For the pairs and for all methods, because the third is in no pair."""
     results = made_up_results(rows=3, buffers=1, seeds=2, tasks=3)
     return draw_panels([results], styles([results]))
 
 
 @pytest.fixture(scope="module")
-def small(panels: list[Panel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(panels: list[DrawnPanel], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three methods on two datasets with two buffers, and another table with a long title."""
     results = made_up_results(rows=3, buffers=2, seeds=2, tasks=3)
     grid = replace(results.grid, name="other", title="A long title " * 12)
@@ -53,7 +54,7 @@ def small(panels: list[Panel], tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="module")
-def large(panels: list[Panel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(panels: list[DrawnPanel], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of more than 2,000 runs, with as many figures as ten columns have."""
     return written(page([made_up_results(rows=21, buffers=5, seeds=10)], 5 * panels), tmp_path_factory)
 
@@ -184,6 +185,24 @@ def test_print_has_no_controls_and_cuts_nothing_off(browser: Any, small: Path) -
     assert opened.page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     opened.close()
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="no pdftotext found: install poppler-utils")
+def test_paper_keeps_together_what_belongs_together(browser: Any, panels: list[DrawnPanel], tmp_path: Path) -> None:
+    """The verdict begins below its heading, though it is longer than a page; no heading stands at a page's end."""
+    results = made_up_results(rows=60, buffers=1, seeds=3, tasks=2)
+    grid = replace(results.grid, columns={"S-CIFAR10, 100": results.grid.columns["S-CIFAR10, 100"]})
+    results = replace(results, expansion=replace(results.expansion, grid=grid))
+    (tmp_path / "index.html").write_text(page([results], panels), encoding="utf-8")
+    opened = Opened(browser, tmp_path / "index.html", DESK)
+    opened.page.pdf(path=tmp_path / "page.pdf", prefer_css_page_size=True)
+    opened.close()
+    subprocess.run(["pdftotext", "-layout", "page.pdf"], cwd=tmp_path, check=True)
+    *sheets, _ = (tmp_path / "page.txt").read_text(encoding="utf-8").split("\f")
+    ends = [sheet.split("\n\n")[-1].strip() for sheet in sheets]
+    assert "DGC-M0 − M0" in sheets[0] and "DGC-M2 − M2" in sheets[0]
+    assert sum("Platform" in sheet or "CPU" in sheet or "Conditions" in sheet for sheet in sheets) == 1
+    assert not {"Verdict", "Table", "FAIA ↑", "FAA ↑", "FF ↓", "Figures", "S-CIFAR10", "Conditions"} & set(ends), ends
 
 
 def test_two_thousand_runs_are_no_burden(browser: Any, large: Path) -> None:
