@@ -67,7 +67,10 @@ def validate(args: Namespace) -> None:
     _refuse(args.optim_nesterov and not args.optim_mom, "--optim_nesterov 1 needs --optim_mom above 0")
     for name in ("lr_milestones", "lr_milestones_first"):
         given = getattr(args, name) or []
-        _refuse(given != sorted(set(given)), f"--{name} {' '.join(map(str, given))}: give them in increasing order")
+        # Epochs and shares of the task may be mixed: which comes first depends on the task's length.
+        kinds = ([m for m in given if m >= 1], [m for m in given if m < 1])
+        wrong = any(kind != sorted(set(kind)) for kind in kinds)
+        _refuse(wrong, f"--{name} {' '.join(map(str, given))}: give them in increasing order")
     no_milestones = args.lr_scheduler == "multisteplr" and not args.lr_milestones
     _refuse(no_milestones, "--lr_scheduler multisteplr needs --lr_milestones")
     start, stop = args.start_from or 0, args.stop_after or n_tasks

@@ -178,6 +178,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         ),
         (["--device", "gpu"], ["--device gpu can't be used; give cpu, cuda or cuda:0"]),
         (["--lr_milestones", "0.5", "0.2"], ["--lr_milestones 0.5 0.2: give them in increasing order"]),
+        (["--lr_milestones", "5", "0.9", "3"], ["--lr_milestones 5 0.9 3: give them in increasing order"]),
         (["--lr_milestones", "3", "3"], ["--lr_milestones 3 3: give them in increasing order"]),
         (["--lr_milestones_first", "9", "3"], ["--lr_milestones_first 9 3: give them in increasing order"]),
         (["--O", "1"], ["unknown flag --O; did you mean '--code_optimization'?"]),
