@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # in a notebook it is something else
         sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no valid UTF-8
     show_messages()
-    with one_line_failures("stopped before training; nothing saved"):  # later Ctrl-C stops at a step boundary
+    with one_line_failures("stopped outside training; what was saved is kept"):  # later Ctrl-C stops at a step boundary
         directory, finished = train_or_find(sys.argv[1:] if argv is None else argv)
         from utils.run.final_report import final_report
 

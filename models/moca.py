@@ -79,6 +79,11 @@ class Moca(ReplayModel):
                 f"--moca_variant wap perturbs features by moving the network, and --backbone {args.backbone} has none "
                 "to move; use --moca_variant gaussian"
             )
+        if args.moca_variant == "wap" and getattr(args, "body_lr_scale", None) == 0:
+            raise UsageError(
+                "--moca_variant wap perturbs features by moving the network, and --body_lr_scale 0 holds it still; use "
+                "--moca_variant gaussian"
+            )
         if not args.task_free:
             require_own_classes(self)
 

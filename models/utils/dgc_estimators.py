@@ -37,9 +37,10 @@ from models.utils.dgc_gradients import Pass, Vector, accumulate, gradient, mean_
 class Estimator:
     """Adds nothing by itself: this is DGC at α = 0.
 
-    The mixin calls, in this order: `begin_task`, after the base's; `before_observe` for each batch, `correction` and
-    `after_step` for each step of the optimizer; `end_task`, around the base's. In a task-free run, where every batch is
-    a task of its own, it calls `end_batch` after each batch instead of the hooks of tasks.
+    The mixin calls, in this order: `before_task` and `begin_task`, before and after the base's; `before_observe` for
+    each batch, `correction` and `after_step` for each step of the optimizer; `end_task`, around the base's. In a
+    task-free run, where every batch is a task of its own, it calls `end_batch` after each batch instead of the hooks of
+    tasks.
     """
 
     VIEW = "plain"  # on what it takes its gradients by default
@@ -52,6 +53,8 @@ class Estimator:
 
     def __init__(self, host: Any, view: Any, args: Any):
         self.host, self.view, self.args = host, view, args
+
+    def before_task(self) -> None: ...
 
     def begin_task(self) -> None: ...
 
@@ -68,10 +71,8 @@ class Estimator:
         """The base's `end_task` runs inside: it may move θ, and reads and fills the buffer."""
         yield
 
-    @contextmanager
-    def another_buffer(self) -> Iterator[None]:
-        """Inside, M is replaced by a buffer of another run."""
-        yield
+    def leave_buffer(self) -> None:
+        """M is about to be replaced by the buffer of another run, between two tasks."""
 
     def end_batch(self) -> None: ...
 
@@ -275,6 +276,13 @@ class Closed(Estimator):
     def __init__(self, host: Any, view: Any, args: Any):
         super().__init__(host, view, args)
         self.calibrator: Vector = {}  # c_t
+        self.gamma_left: Vector = {}  # Γ', from when M was replaced until the next task
+
+    def before_task(self) -> None:
+        """By now a buffer that was loaded knows how many of its rows hold images."""
+        if self.gamma_left:
+            self.set_calibrator(self.gamma_left)
+            self.gamma_left = {}
 
     def begin_task(self) -> None:
         self.calibrator = self.like_network(self.calibrator)
@@ -290,12 +298,9 @@ class Closed(Estimator):
         yield
         self.set_calibrator(self.updated_average(self.past_gradient(kept)))
 
-    @contextmanager
-    def another_buffer(self) -> Iterator[None]:
-        kept = self.view.buffer() if self.calibrator else []
-        yield
-        if kept:
-            self.set_calibrator(self.past_gradient(kept))
+    def leave_buffer(self) -> None:
+        if self.calibrator and not self.gamma_left:
+            self.gamma_left = self.past_gradient(self.view.buffer())
 
     def past_gradient(self, kept: list[Pass]) -> Vector:
         """Γ'(t) = G(M_t;θ) + c_t."""

@@ -11,7 +11,12 @@ from typing import Any
 from models.utils.dgc_estimators import ESTIMATORS, is_task_free
 
 
-def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
+def _switch(text: Any) -> int:
+    """Python hands booleans over by their names."""
+    return int({"true": 1, "false": 0}.get(str(text).lower(), text))
+
+
+def _number(kind: Callable[[Any], Any], holds: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
     def convert(text: Any) -> Any:
         if text is None:  # Mammoth passes defaults through here, too
             return None
@@ -29,7 +34,8 @@ def _number(kind: type, holds: Callable[[Any], bool], words: str) -> Callable[[s
 
 def add_dgc_args(parser: Any) -> None:
     """Equation numbers are those of the paper."""
-    binary = _number(int, lambda v: v in (0, 1), "0 or 1")
+    binary = _number(_switch, lambda v: v in (0, 1), "0 or 1")
+    binary.metavar = "{0,1}"  # type: ignore[attr-defined]
     parser.add_argument("--dgc_estimator", choices=list(ESTIMATORS), default="sampled",
         help="form of the correction: sampled = Algorithm 1 (eqs. 11, 12, 14), closed = its mean over replay batches, "
         "released = the code published with the paper")  # fmt: skip
@@ -58,11 +64,12 @@ def check_dgc_args(args: argparse.Namespace) -> None:
     task_free, fill = is_task_free(args), getattr(args, "buffer_fill", "")
     fixed = f"--dgc_estimator {name} needs a buffer that stays as it is during a task: "
     problems = [
-        (kind.FIXED_BUFFER and task_free, fixed + "a task-free run has no tasks"),
+        (kind.FIXED_BUFFER and task_free, fixed + "a task-free run has no tasks; use --dgc_estimator sampled"),
         (kind.FIXED_BUFFER and fill == "stream", fixed + "use --buffer_fill task_end"),
         (args.dgc_view not in (None, *kind.VIEWS),
          f"--dgc_view {args.dgc_view} is for --dgc_estimator sampled; {name} {kind.NO_OTHER_VIEW}"),
-        (args.dgc_current and not kind.STAGES, "--dgc_current 1 is a term of --dgc_estimator sampled"),
+        (args.dgc_current and not kind.STAGES,
+         f"--dgc_current 1 is a term of --dgc_estimator sampled; {name} has none"),
         (args.dgc_current and not args.dgc_alpha,
          "--dgc_alpha 0 is the base method alone, without the term of --dgc_current 1: leave one of the two out"),
         (args.dgc_current and task_free,

@@ -131,7 +131,7 @@ class DgcMixin:
     def dgc_weights(self, stream: int, replayed: int) -> tuple[float, float]:
         """v and w, the weights of the cross-entropies of x_t and x̄ in the base's loss.
 
-        Here those of one mean over both, or of a base that has them, the paper's 1/t and (t−1)/t (eq. 15).
+        Those of one mean over both batches, or the paper's 1/t and (t−1)/t (eq. 15) if the base weighs by tasks.
         """
         if replayed and getattr(self, "past_images", 0):
             return self.task_weights()  # type: ignore[attr-defined]
@@ -223,7 +223,8 @@ class DgcMixin:
             optimizer.register_step_post_hook(self._dgc_after_step)
 
     def begin_task(self, dataset: Any) -> None:
-        """The estimator only comes after the base, which may just have made the network grow."""
+        """The estimator's turn is after the base's, which may have made the network grow."""
+        self.dgc.before_task()
         super().begin_task(dataset)  # type: ignore[misc]
         self.dgc_training_set = lambda: dataset.train_loader.dataset
         self._dgc_task_step = 0
@@ -241,8 +242,8 @@ class DgcMixin:
         self.dgc_past += len(dataset.train_loader.dataset)
 
     def load_buffer(self, buffer: Any) -> None:
-        with self.dgc.another_buffer():
-            super().load_buffer(buffer)  # type: ignore[misc]
+        self.dgc.leave_buffer()
+        super().load_buffer(buffer)  # type: ignore[misc]
 
     def observe(
         self, inputs: Tensor, labels: Tensor, not_aug_inputs: Tensor, epoch: int | None = None, **kwargs: Any

@@ -44,7 +44,7 @@ def scaled_groups(model: Any, parameters: list[Any], lr: float) -> list[Any]:
 
 
 def rates_of(optimizer: Any) -> dict[Any, float]:
-    """By parameter, the step that it is about to take: body and head may differ."""
+    """The present learning rate of each parameter: body and head may differ."""
     return {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
 
 

@@ -133,6 +133,16 @@ def test_step_is_the_gradient_of_both_terms(
         assert torch.allclose(value, dict(net.named_buffers())[name], atol=1e-6), name
 
 
+def test_a_frozen_body_cannot_be_moved_to_perturb_features(tmp_path: Path) -> None:
+    flags = ["--body_lr_scale", "0", "--stop_after", "2", "--lr", "0.1", "--n_epochs", "1", *BUFFER, *RESNET]
+    with pytest.raises(
+        UsageError, match=r"^--moca_variant wap[^\n]*--body_lr_scale 0[^\n]*use --moca_variant gaussian$"
+    ):
+        run(tmp_path, *flags, model="moca")
+    summary, *_ = run(tmp_path, *flags, "--moca_variant", "gaussian", model="moca")
+    assert summary["class_il"]["FAA"] > 25  # chance, over the four classes so far
+
+
 def test_the_adversarial_step_leaves_no_trace(tmp_path: Path) -> None:
     model, batches = second_task(tmp_path, *RESNET)
     images, labels = model.buffer.get_data(32, transform=model.transform)

@@ -24,6 +24,7 @@ SYNONYMS = {
         "lr": "learning_rate",
         "batch_size": "batch bs train_batch_size mini_batch_size",
         "buffer_size": "memory memory_size mem_size mem buffer replay_size",
+        "optimizer": "opt optim",
         "optim_wd": "wd weight_decay",
         "optim_mom": "mom momentum",
         "device": "gpu gpus gpu_id gpu_ids cuda",

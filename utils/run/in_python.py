@@ -41,7 +41,7 @@ def plain_errors() -> Iterator[None]:
         raise
     except KeyboardInterrupt as error:
         raise (
-            error if isinstance(error, Interrupted) else Interrupted("stopped before training; nothing saved")
+            error if isinstance(error, Interrupted) else Interrupted("stopped outside training; what was saved is kept")
         ) from None
     except Exception as error:
         line = outside_reason(error)

@@ -225,7 +225,7 @@ def test_names_are_suggested_as_they_are_typed() -> None:
     assert refusal("--dataset", "seq_cifar1000") == "unknown dataset 'seq_cifar1000'; did you mean 'seq_cifar100'?"
 
 
-def test_stopped_before_training_it_says_that_nothing_is_saved(
+def test_stopped_outside_training_it_says_that_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     def stop(*_: object) -> None:
@@ -235,7 +235,7 @@ def test_stopped_before_training_it_says_that_nothing_is_saved(
     with pytest.raises(SystemExit) as ended:
         main.main(ER)
     output = capsys.readouterr()
-    assert (ended.value.code, output.out, output.err) == (130, "", "stopped before training; nothing saved\n")
+    assert (ended.value.code, output.out, output.err) == (130, "", "stopped outside training; what was saved is kept\n")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps", "0", "0, 1"])

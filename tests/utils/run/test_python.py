@@ -62,6 +62,12 @@ def test_values_become_the_tokens_of_a_shell() -> None:
     assert given is None
 
 
+def test_booleans_are_for_every_flag_that_takes_0_or_1() -> None:
+    argv, _ = command_line("dgc_er", {"dataset": "seq-digits", "buffer_size": 5, "lr": 1, "dgc_current": True})
+    args = parse_args([*argv, "--task_free=False"])
+    assert args.dgc_current == 1 and args.task_free is False
+
+
 def test_lists_are_given_as_each_flag_takes_them() -> None:
     order = [*range(1, 50), 0]
     flags = {"custom_class_order": np.array(order), "lr_milestones": (0.5, 0.75), "lr_scheduler": "multisteplr"}
