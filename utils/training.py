@@ -200,7 +200,7 @@ class Trainer:
         if result is None:
             raise UserError(f"observe of {self.args.model} has returned nothing; it must return the loss of its step")
         given = result if isinstance(result, dict) else {"loss": result}
-        values = {name: value for name, value in given.items() if _is_number(value)}
+        values = {name: _without_graph(value) for name, value in given.items() if _is_number(value)}
         for name, term in self.guard.terms.items():
             values.setdefault(name, term)
         if not self.guard.on_device:  # on the host a number costs nothing
@@ -238,6 +238,10 @@ class Trainer:
         final = self.evaluator.true_test_sets()
         self.evaluator.log(final, FINAL)
         return self.session.finish(test={"class_il": final.class_il, "task_il": final.task_il})
+
+
+def _without_graph(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _is_number(value: Any) -> bool:

@@ -23,6 +23,7 @@ from utils.metrics import average_accuracy, summarise
 from utils.run.read_results import ENVIRONMENT, SUMMARY, TIMING
 from utils.run.shapes import NUMBERS, TEXT, check_shape
 
+REMEDY = "give one that `table` or `report` has written with --output DIR, unchanged"
 TABLE = {
     "name": str,
     "title": str,
@@ -83,12 +84,9 @@ def _one_line_errors(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{flag} {path}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{flag} {path}: cannot be read: {error.strerror}; {REMEDY}") from None
     except (ValueError, RecursionError) as error:  # not JSON, or changed since
-        raise UsageError(
-            f"{flag} {path}: not a results.json: {' '.join(str(error).split())}; give one that `table` or `report` has "
-            "written with --output DIR, unchanged"
-        ) from None
+        raise UsageError(f"{flag} {path}: not a results.json: {' '.join(str(error).split())}; {REMEDY}") from None
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -99,7 +99,7 @@ class Engine:
     def run(self) -> Outcome:
         """Until every cell is done, here or elsewhere, or has failed, or a signal asks to stop, or patience ends."""
         self.waiting = [cell for cell in self.waiting if not self._finished(cell)]
-        say(f"{self.total} runs, of which {len(self.outcome.done)} are done")
+        say(f"{len(self.outcome.done)} of {self.total} runs are done")
         if not self.waiting:
             return self.outcome
         with StopSignals() as signals:

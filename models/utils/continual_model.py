@@ -27,6 +27,9 @@ def keywords(observe: Callable) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Names that an `observe` accepts (None: all), and those beside the three of every batch that have no default."""
     parameters = inspect.signature(observe).parameters
     _, *own = parameters.values()
+    if len(own) < 3 and not any(p.kind is p.VAR_POSITIONAL for p in own):
+        given = ", ".join(p.name for p in own)
+        raise UserError(f"{observe.__qualname__} takes ({given}); it must take inputs, labels and not_aug_inputs")
     named = [p for p in own[3:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     required = frozenset(p.name for p in named if p.default is p.empty)
     return None if "kwargs" in parameters else frozenset(parameters), required
@@ -54,7 +57,8 @@ class ContinualModel(nn.Module):
     ):
         super().__init__()
         if not getattr(self, "NAME", None) or not getattr(self, "COMPATIBILITY", None):
-            raise NotImplementedError(f"{type(self).__name__} must define NAME and COMPATIBILITY")
+            name = type(self).__name__
+            raise UserError(f"{name} lacks NAME or COMPATIBILITY; docs/extending.md shows what a method needs")
         if dataset is None:
             from datasets import get_dataset
 

@@ -61,10 +61,7 @@ SGD = {"model": "sgd", "buffer_size": None}
         (["run", "m", "--profile", "smoke", "--seeds", "1", "--devices", "99"], ["--devices 99: this machine has"]),
         (["plan", "all", "--profile", "smoke", "--columns", "S-CIFAR"], ["none of the tables has a column 'S-CIFAR'"]),
         (["plan", "all", "faya", "--profile", "smoke"], ["unknown table 'faya'"]),
-        (
-            ["report", "m", "--profile", "smoke"],
-            ["missing --output: no default is known; give a value on the command line\n"],
-        ),
+        (["report", "m", "--profile", "smoke"], ["missing --output: no default is known; give a value\n"]),
         (["report", "m", "--output", str(ROOT / "README.md")], ["README.md is a file, not a folder; give a folder"]),
         (["table", "m", "--output", str(ROOT / "README.md")], ["README.md is a file, not a folder; give a folder"]),
         (["sing"], ["sing"]),
@@ -142,7 +139,7 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
     assert call("plan", *where, "--seeds", "2,", "--no_probe") == 0  # seed 2 alone
     assert "1 run in all, 0 done, 1 to go." in capsys.readouterr().out
     assert call("run", *where, "--devices", "cpu") == 0  # which starts no process
-    assert capsys.readouterr().out == "2 runs, of which 2 are done\n"
+    assert capsys.readouterr().out == "2 of 2 runs are done\n"
 
 
 def test_runs_of_another_machine_are_known_by_their_stored_results(
@@ -166,7 +163,7 @@ def test_runs_of_another_machine_are_known_by_their_stored_results(
     call("plan", "--no_probe", *known)
     assert "1 run in all, 0 done, 1 to go." in capsys.readouterr().out
     call("run", *known, "--seeds", "1")
-    assert capsys.readouterr().out == "2 of 2 runs are known from --known\n0 runs, of which 0 are done\n"
+    assert capsys.readouterr().out == "2 of 2 runs are known from --known\n0 of 0 runs are done\n"
     assert call("status", *known, "--rows", "SGD", "--seeds", "7,") == 0
     file = tmp_path / "stored" / "results.json"
     assert capsys.readouterr().err == f"warning: --known: 0 of 3 runs in {file} belong to these tables\n"

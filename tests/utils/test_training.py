@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from method_helpers import RESNET
 import utils.resume.files
 from main import initialize
 from main import main as command_line
+from main import run as run_in_python
 from models.er import Er
 from models.sgd import Sgd
 from utils.cli.parse import parse_args
@@ -347,6 +349,39 @@ def test_autocast_sees_the_weights_as_they_are() -> None:
 def test_a_method_that_returns_no_loss_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sgd, "observe", lambda self, inputs, labels, not_aug_inputs: None)
     with pytest.raises(UserError, match=r"^observe of sgd has returned nothing; it must return the loss"):
+        run(tmp_path, model="sgd")
+
+
+def test_a_method_may_return_its_loss_as_it_is(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    class Plain(Sgd):
+        def observe(self, inputs, labels, not_aug_inputs):
+            self.opt.zero_grad()
+            loss = self.loss(self.net(inputs), labels)
+            loss.backward()
+            self.opt.step()
+            return loss
+
+    flags = {"dataset": "seq-digits", "n_epochs": 1, "lr": 0.1, "stop_after": 1}
+    plain, ours = (run_in_python(m, base_path=tmp_path / str(m), **flags) for m in (Plain, "sgd"))
+    assert plain.metrics == ours.metrics and not [w for w in recwarn if "requires_grad" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        (
+            {"observe": lambda self, inputs, labels: 0.0},
+            "takes (inputs, labels); it must take inputs, labels and not_a",
+        ),
+        ({"COMPATIBILITY": []}, "lacks NAME or COMPATIBILITY; docs/extending.md shows what a method needs"),
+    ],
+)
+def test_an_incomplete_method_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: dict[str, Any], line: str
+) -> None:
+    for name, value in method.items():
+        monkeypatch.setattr(Sgd, name, value)
+    with pytest.raises(UserError, match=re.escape(line)):
         run(tmp_path, model="sgd")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from utils.errors import UserError, outside_reason
 from utils.mammoth.helpers import setup_logging
@@ -43,6 +45,8 @@ def one_line_failures(interrupted: str = "stopped") -> Iterator[None]:
     """Around all of a command. An error of the code keeps its traceback. `interrupted` is what Ctrl-C is answered."""
     try:
         try:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, _interrupt)
             require_working_directory()
             yield
         finally:
@@ -63,6 +67,16 @@ def one_line_failures(interrupted: str = "stopped") -> Iterator[None]:
             sys.stderr.flush()
         except OSError:
             discard(sys.stderr)  # or the exit code would be that of Python's own attempt
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """A library may swallow what is raised while it is imported, and fail later with half of it loaded."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(2, b"stopped before it began\n")
+            os._exit(130)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def require_working_directory() -> None:

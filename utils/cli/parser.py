@@ -119,8 +119,8 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if missing := message.partition("arguments are required: ")[2]:
-            yaml = " or in a YAML" if self.declared else ""  # which the flags of other commands have not
-            raise UsageError(f"missing {missing}: no default is known; give a value on the command line{yaml}")
+            preset = " or a preset in models/config" if self.declared else ""  # other commands have none
+            raise UsageError(f"missing {missing}: no default is known; give a value{preset}")
         raise UsageError(" ".join(message.split()))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -146,6 +146,8 @@ class ArgumentParser(argparse.ArgumentParser):
         known = self._option_string_actions
         if synonym(flag) in known:
             return f"; did you mean {synonym(flag)!r}?"
+        if flag == "--buffer_size" and self.declared:
+            return "; this method keeps no buffer"
         if flag[1:] in known:  # `run(O=1)` in Python, where a name is needed that is one
             return f"; did you mean {known[flag[1:]].option_strings[-1]!r}?"
         return nearest(flag, known, "; add --help to this command to list its flags")

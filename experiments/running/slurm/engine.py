@@ -104,7 +104,7 @@ def submit(cells: Sequence[Cell], args: Namespace) -> None:
     jobs = jobs_of([cell for cell in left if read_failure(cell.path) is None])  # failed: its job is through with it
     queued = {path: job for path, job in jobs.items() if job.state is not None}
     new = sorted((cell for cell in left if cell.path not in queued), key=lambda cell: cell.seed)
-    say(f"{len(runs)} runs, of which {len(runs) - len(left)} are done{_in_queue(queued.values())}")
+    say(f"{len(runs) - len(left)} of {len(runs)} runs are done{_in_queue(queued.values())}")
     if not new:
         say("There is nothing to submit.")
         return

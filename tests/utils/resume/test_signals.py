@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from helpers import ROOT
@@ -28,9 +29,26 @@ sys.exit(stop.exit_code)
 """
 
 
-def start(mode: str) -> subprocess.Popen:
+# A library that swallows what is raised while it is imported, as torch and numpy do in places.
+SWALLOWS = """
+import time
+print('ready', flush=True)
+for _ in range(600):
+    try:
+        time.sleep(1)
+    except BaseException:
+        pass
+"""
+COMMAND = """
+from utils.cli.console import one_line_failures
+with one_line_failures():
+    import swallows
+"""
+
+
+def start(mode: str, code: str = LOOP) -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, "-c", LOOP, mode], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, mode], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
@@ -44,6 +62,16 @@ def test_first_signal_ends_the_loop_with_128_plus_its_number(name: str) -> None:
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + getattr(signal, name)
     assert errors == f"{name} received: saving at the next step boundary; a further Ctrl-C stops at once\n"
+
+
+@POSIX
+def test_ctrl_c_is_not_swallowed_by_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = start("", COMMAND)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, errors) == (130, "stopped before it began\n")
 
 
 @POSIX

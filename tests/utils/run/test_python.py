@@ -88,7 +88,7 @@ def test_the_seed_is_0_unless_it_is_given_drawn_or_that_of_a_run(flags: dict[str
         ({"model": "er", "bufer_size": 3}, "unknown flag --bufer_size; did you mean '--buffer_size'?"),
         ({"model": "er", "buffer_size": 3, "lr": -1}, "argument --lr: -1 is out of range: it must be greater than 0"),
         ({"model": "er", "buffer_size": True}, "argument --buffer_size: 'True' is not a whole number"),
-        ({"model": "er"}, "missing --buffer_size: no default is known; give a value on the command line or in a YAML"),
+        ({"model": "er"}, "missing --buffer_size: no default is known; give a value or a preset in models/config"),
         ({"model": "er", "O": 1}, "unknown flag --O; did you mean '--code_optimization'?"),
         ({}, "--model is missing; `python main.py --list` shows all models"),
         ({"model": "er", "list": True}, "list is for the command line: python main.py --list"),
