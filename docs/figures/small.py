@@ -42,7 +42,7 @@ OTHERS = {
     "estimators": "Estimators",
     "policy": "When the buffer is filled, and how replay is weighed",
     "equal_memory": "Equal memory",
-    "icarl_rate": "iCaRL's learning rate",
+    "icarl_rate": "iCaRL's learning rate, over the first three tasks",
 }
 LEGEND = """\
 Means over the seeds, and the paired difference to the row in the second column with its 95 % interval;
