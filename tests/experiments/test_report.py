@@ -11,10 +11,11 @@ import socket
 import subprocess
 import warnings
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from experiment_helpers import DIGITS, expanded, finish
 from report_helpers import Page, made_up_results
@@ -39,7 +40,7 @@ from experiments.report.latex import escape, latex
 from experiments.report.page import page
 from experiments.report.page_tables import difference_cell, reach_of
 from experiments.report.styles import GREY, spread, styles
-from experiments.report.tables import agreement, judged, markdown, notes
+from experiments.report.tables import UNCLEAR, agreement, judged, markdown, notes, outcome
 from experiments.report.write import report_markdown, write_report
 from experiments.results.collection import Results, read_results, write_results
 from experiments.results.records import MEASUREMENTS, read_curves
@@ -180,14 +181,13 @@ def test_a_strip_has_an_arrow_where_the_interval_goes_on() -> None:
     near, far = (Difference(summarise([m, m]), m - 1, m + 1, 0.5) for m in (0.0, 10.0))
     reach = reach_of([near, near, far, None])
     assert reach == 2.0 and reach_of([near]) == 1.0 and reach_of([]) == 1.0
-    inside, outside = difference_cell(near, "FAIA", reach), difference_cell(far, "FAIA", reach)
+    inside, outside = (difference_cell(d, "FAIA", reach, UNCLEAR) for d in (near, far))
     assert "beyond" not in inside and "<circle" in inside and 'x1="30.0" x2="90.0"' in inside
     assert outside.count("beyond") == 1 and "<circle" not in outside
-    assert (
-        difference_cell(Difference(summarise([0.0, 0.0]), 0.0, 0.0, None), "FAIA", reach_of([])).count("<circle") == 1
-    )
+    none = Difference(summarise([0.0, 0.0]), 0.0, 0.0, None)
+    assert difference_cell(none, "FAIA", reach_of([]), UNCLEAR).count("<circle") == 1
     through = Difference(summarise([0.0, 0.0]), -3.0, 3.0, 0.5)
-    assert difference_cell(through, "FAIA", reach).count("beyond") == 2
+    assert difference_cell(through, "FAIA", reach, UNCLEAR).count("beyond") == 2
     every_equal = [Difference(summarise([0.0, 0.0]), 0.0, 0.0, None)] * 2
     assert reach_of(every_equal) == 1.0
 
@@ -275,6 +275,38 @@ def test_better_is_more_accuracy_and_less_forgetting(
     metric: str, interval: tuple[float | None, float | None], outcome: str
 ) -> None:
     assert judged(Difference(summarise([1.0, 2.0]), *interval, 0.01), metric) == outcome
+
+
+@pytest.mark.parametrize(
+    ("faia", "faa", "ff", "found"),
+    [
+        (0.0, 0.0, -9.0, "better"),
+        (-5.0, 0.0, -9.0, "unjudged"),
+        (0.0, -5.0, -9.0, "unjudged"),
+        (None, -5.0, -9.0, "unjudged"),
+        (None, None, -9.0, "better"),
+        (-5.0, -5.0, 9.0, "worse"),
+        (5.0, 5.0, -9.0, "better"),
+    ],
+)
+def test_who_learns_nothing_forgets_nothing(faia: float | None, faa: float | None, ff: float, found: str) -> None:
+    results = made_up_results(rows=2, buffers=1, seeds=3, tasks=2)
+    changes = {"FAIA": faia, "FAA": faa, "FF": ff}
+    for (row, _, seed), record in results.records.items():
+        moved = (row == "DGC-M0") * np.array([(by or 0) + 0.01 * (seed - 1) for by in changes.values()])
+        value = dict(zip(changes, (50 + seed + moved).tolist(), strict=True))
+        record["class_il"] = {metric: None if changes[metric] is None else v for metric, v in value.items()}
+        record["class_il"]["BWT"] = -value["FF"]
+    column = next(iter(results.grid.columns))
+    assert outcome(results, "DGC-M0", column, "FF") == outcome(results, "DGC-M0", column, "BWT") == found
+    shown = page([results])
+    assert ('class="difference unjudged"' in shown) == (found == "unjudged")
+    assert ('<span class="better">better in 2</span> of 2' in shown.partition("FF ↓")[2]) == (found == "better")
+
+
+def test_code_in_a_note_is_code(half_done: Expansion) -> None:
+    assert "<li>Over `&lt;x&gt;`" not in (shown := page([results_of(half_done, notes=["Over `<x>` (`--flag`)."])]))
+    assert "<li>Over <code>&lt;x&gt;</code> (<code>--flag</code>).</li>" in shown
 
 
 def test_pairs_are_the_default_view(half_done: Expansion) -> None:
