@@ -642,7 +642,7 @@ def test_figures_take_names_as_they_are() -> None:
     cell = CellMeans(average_accuracy=[summarise([50.0])] * 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
-        figure = draw_accuracy({NASTY: cell}, looks, title=NASTY)
+        (figure,) = draw_accuracy({NASTY: cell}, looks, title=NASTY)
         figure.savefig(content, format="svg")
     assert figure.texts[0].get_text() == NASTY and "<script" not in content.getvalue()
 
@@ -668,12 +668,55 @@ def test_many_methods_have_small_axes_each_and_a_pair_shares_one() -> None:
     cells = {row: CellMeans(average_accuracy=[summarise([50.0 + i])] * 2) for i, row in enumerate(looks)}
     cells["Joint"] = CellMeans(average_accuracy=[summarise([]), summarise([90.0])])
     looks["Joint"] = looks["M0"]
-    figure = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
-    shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in figure.axes}
-    assert shown == {f"DGC-M{i}": [f"M{i}", f"DGC-M{i}"] for i in range(6)} | {"Joint": ["Joint"]}
-    for axes in figure.axes:
+    first, second = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
+    every = [*first.axes, *second.axes]
+    shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in every}
+    assert shown == {f"DGC-M{i} − M{i}": [f"M{i}", f"DGC-M{i}"] for i in range(6)} | {"Joint": ["Joint"]}
+    assert len(first.axes) == 4 and {axes.get_ylim() for axes in every} == {(48.0, 92.0)}
+    for axes in every:
         (grey,) = [paths[0].get_extents() for area in axes.collections if (paths := area.get_paths())]
         assert (grey.y0, grey.y1) == (50.0, 90.0)
+
+
+def test_in_small_axes_the_base_is_dashed_whatever_else_it_is_compared_with() -> None:
+    """In a ladder a row is the base of one pair and the method of another."""
+    results = made_up_results(12, 1, 1, 2)
+    rows = list(results.grid.rows)
+    ladders = {row: replace(results.grid.rows[row], against=base) for base, row in pairwise([None, *rows])}
+    grid = replace(results.grid, rows=ladders)
+    looks = styles([replace(results, expansion=replace(results.expansion, grid=grid))])
+    cells = {row: CellMeans(average_accuracy=[summarise([50.0])] * 2) for row in rows}
+    for figure in draw_accuracy(cells, looks, bases=dict(pairwise(reversed(rows)))):
+        for axes in figure.axes:
+            base, row = axes.get_lines()
+            assert axes.get_title(loc="left") == f"{row.get_label()} − {base.get_label()}"
+            assert base.is_dashed() and not row.is_dashed()
+
+
+@pytest.mark.parametrize("draw", [draw_accuracy, draw_matrices])
+def test_names_of_any_length_cover_nothing(draw: Any) -> None:
+    """Neither the axes or matrices above them nor each other."""
+    names = [f"sampled, α = {i}, stages by the whole buffer, views of its own, and yet more words" for i in range(10)]
+    results = made_up_results(10, 1, 1, 2)
+    looks = dict(zip(names, styles([results]).values(), strict=True))
+    cells = {n: CellMeans(average_accuracy=[summarise([50.0])] * 2, matrix=[[20.0], [2.0, 18.0]]) for n in names}
+    for figure in draw(cells, looks, title="buffer 500", bases=dict(pairwise(names))):
+        figure.canvas.draw()
+        boxes = [text.get_window_extent() for text in figure.texts]
+        for axes in figure.axes:
+            boxes += [image.get_window_extent() for image in axes.get_images()] or [axes.bbox]
+            texts = [axes.title, axes._left_title, *axes.texts]
+            boxes += [text.get_window_extent() for text in texts if text.get_text()]
+        for a, b in combinations(boxes, 2):
+            assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), (a, b)
+
+
+@pytest.mark.slow
+def test_figures_of_one_name_are_numbered() -> None:
+    results = made_up_results(14, 1, 1, 2)
+    names = {panel.name for panel in draw_panels([results], styles([results]))}
+    kinds = ("accuracy", "accuracy-2", "loss", "matrices", "matrices-2")
+    assert names == {f"many-{dataset}-100-{kind}" for dataset in ("S-CIFAR10", "S-CIFAR100") for kind in kinds}
 
 
 def test_the_loss_over_several_tasks_is_drawn() -> None:
