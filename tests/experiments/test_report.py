@@ -745,8 +745,9 @@ def test_the_ladder_explains_what_it_shows() -> None:
             base, jitter = results.records["M0", column, seed]["class_il"], 0.01 * seed
             record["class_il"] = base | {"FAIA": base["FAIA"] + 20 + jitter, "FF": base["FF"] + jitter - 0.01}
     columns, rows = list(results.grid.columns), list(results.grid.rows)
-    panels = [(column, metric) for column in columns for metric in ladder.BETTER]
-    assert ladder.legend(results, rows, panels) == ["Blue: better.", "Grey: undecided.", "Arrow: beyond the axis."]
+    panels = [(column, metric) for column in columns for metric in ladder.FARTHEST]
+    grey = "Grey: the interval contains 0."
+    assert ladder.legend(results, rows, panels) == ["Blue: better.", grey, "Arrow: beyond the axis."]
     one = replace(results, records={place: record for place, record in results.records.items() if place[2] == 0})
     assert ladder.legend(one, rows, panels) == ["Hollow: one seed.", "Arrow: beyond the axis."]
 

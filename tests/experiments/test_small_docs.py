@@ -17,7 +17,6 @@ from docs.figures import ladder, ranks, small
 from experiments.cells import Expansion
 from experiments.grid import Grid, PaperValue, Row
 from experiments.results.collection import Results
-from experiments.results.statistics import paired_difference
 
 LEVELS = {"base": (40.0, 41.0, 42.0), "better": (42.0, 43.1, 43.9), "worse": (38.0, 39.1, 39.9), "alone": (44.0,)}
 
@@ -45,14 +44,36 @@ def results(
 
 
 def test_a_verdict_needs_an_interval_that_leaves_nothing_open() -> None:
-    base = dict(enumerate(LEVELS["base"]))
-    better, worse, alone = (dict(enumerate(LEVELS[name])) for name in ("better", "worse", "alone"))
-    assert ladder.verdict(paired_difference(better, base), 1) == "better"
-    assert ladder.verdict(paired_difference(better, base), -1) == "worse"  # of forgetting
-    assert ladder.verdict(paired_difference(worse, base), 1) == "worse"
-    assert ladder.verdict(paired_difference({0: 41.0, 1: 40.0}, base), 1) == "open"
-    assert ladder.verdict(paired_difference(alone, base), 1) == "one seed"
-    assert ladder.verdict(paired_difference({}, base), 1) == "not run"
+    found = results("ladder", LEVELS | {"either": (41.0, 40.0)})
+    for row in ("better", "worse", "alone", "either", "absent"):
+        told = "not run" if row == "absent" else {"alone": "one seed", "either": "unclear"}.get(row, row)
+        assert ladder.verdict(found, row, "500", "FAIA") == told
+    assert ladder.verdict(found, "better", "500", "FF") == "better"  # less of it
+    assert ladder.verdict(found, "worse", "500", "FF") == "worse"
+
+
+def test_less_forgetting_beside_less_accuracy_is_grey() -> None:
+    found = results("ladder", LEVELS)
+    for seed in (0, 1, 2):
+        found.records["worse", "500", seed]["class_il"]["FF"] = 1.0 + seed
+    assert ladder.verdict(found, "worse", "500", "FF") == "unjudged"
+    grey = ladder.LEGEND["unjudged"]
+    assert grey in ladder.legend(found, list(LEVELS), [("500", "FF")])
+    assert grey not in ladder.legend(results("ladder", LEVELS), list(LEVELS), [("500", "FF")])
+
+
+def test_a_rung_off_the_main_path_stands_below_its_base_and_starts_there() -> None:
+    against = {"fill": "er", "weigh": "fill", "a": "weigh", "b": "weigh", "stages": "a", "released": "fill", "x": "y"}
+    rows = ["er", "fill", "weigh", "a", "b", "stages", "released", "y", "x"]
+    order = ladder.indented(rows, against)
+    assert list(order) == ["er", "fill", "weigh", "a", "stages", "b", "released", "y", "x"]
+    assert {row: base for row, base in order.items() if base} == {"stages": "a"}
+    without = ladder.indented([row for row in rows if row != "a"], against)
+    assert list(without) == [row for row in rows if row != "a"] and not any(without.values())
+    found = results("ladder", LEVELS)
+    assert ladder.ends(found, {"better": "worse"}, "better", "500", "FAIA") == pytest.approx((-2.0, 0.0))
+    assert ladder.ends(found, {}, "better", "500", "FAIA") == pytest.approx((0.0, 2.0))
+    assert ladder.ends(found, {}, "absent", "500", "FAIA") is None
 
 
 def test_a_rung_shows_its_change_with_interval_minutes_and_bytes() -> None:
