@@ -175,7 +175,7 @@ def _body(found: Results) -> str:
 
 def _dynamic(found: Results) -> str:
     rows = table(ladder_rows(found, ONLY_COLUMN))
-    picture = "![Cosine and error of replay, buffer and calibrated gradient, and the best α](gradients.png)"
+    picture = "![The best α, and error and cosine of replay, buffer and calibrated gradient](gradients.png)"
     return "\n\n".join(["## Dynamic ER, whose earlier extractors are frozen", rows, LEGEND, picture])
 
 

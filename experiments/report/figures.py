@@ -322,7 +322,7 @@ def draw_measured(axes: Any, gradients: dict[str, list[Any]], kind: str) -> None
         for task in tasks:
             part = [i for i, of in enumerate(gradients["task"]) if of == task]
             at, measured = [gradients["at"][i] for i in part], _floats(values[i] for i in part)
-            look = {"color": colour, "linestyle": (0, dash) if dash else "-", "linewidth": width}
+            look = {"color": colour, "linestyle": (0, dash) if dash else "-", "lw": width, "zorder": 2 + bool(dash)}
             axes.plot(at, measured, label=name if task == tasks[-1] else None, marker=".", markersize=3, **look)
 
 

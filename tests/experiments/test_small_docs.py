@@ -13,7 +13,7 @@ from helpers import ROOT
 from report_helpers import made_up_record
 from scipy.stats import spearmanr
 
-from docs.figures import ladder, ranks, small
+from docs.figures import diagnostics, ladder, ranks, small
 from experiments.cells import Expansion
 from experiments.grid import Grid, PaperValue, Row
 from experiments.results.collection import Results
@@ -135,6 +135,24 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"ladder.png", "loss.png", "body_rate.png"}
     assert all(Image.open(path).size[0] > 600 for path in tmp_path.iterdir())
     assert "](loss.png)" in small.page(tables) and "](body_rate.png)" in small.page(tables)
+
+
+@pytest.mark.slow
+def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, output: drawn.append(figure))
+    folder = ROOT / "docs" / "results" / "embeddings" / "gradients"
+    diagnostics.draw([folder / "dgc_er"], tmp_path / "one.png", "What is seen")
+    diagnostics.draw([folder / "er", folder / "dgc_er"], tmp_path / "two.png")
+    one, two = ([axes.get_title(loc="left") for axes in figure.axes[::3]] for figure in drawn)
+    assert one == [""] and two == ["er", "dgc-er, closed, α = 1"]
+    shared = "seq-embeddings, buffer 100, filled at task ends, seed 0"
+    assert [figure.texts[1].get_text() for figure in drawn] == [f"dgc-er, closed, α = 1, {shared}", shared]
+    assert "no correction" in [text.get_text() for text in drawn[1].axes[0].texts]
+    assert drawn[0].axes[1].get_ylim()[0] > 0.1  # an error of 1e-7 does not stretch the axis
 
 
 def test_the_committed_page_is_that_of_the_committed_results() -> None:
