@@ -24,6 +24,7 @@ from experiments.report.tables import number_rows, pair_rows, table
 from experiments.results.collection import NOT_RUN, Results
 from experiments.results.statistics import Difference
 from experiments.results.stored import read_stored
+from utils.run.look import SOFT
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "small"
 ROOT = FOLDER.parents[2]
@@ -174,7 +175,7 @@ def _body(found: Results) -> str:
 
 def _dynamic(found: Results) -> str:
     rows = table(ladder_rows(found, ONLY_COLUMN))
-    picture = "![Cosine and error of replay, buffer and calibrated gradient, and the best α](gradients.png)"
+    picture = "![The best α, and error and cosine of replay, buffer and calibrated gradient](gradients.png)"
     return "\n\n".join(["## Dynamic ER, whose earlier extractors are frozen", rows, LEGEND, picture])
 
 
@@ -205,6 +206,8 @@ def draw_loss(found: Results, output: Path) -> None:
 
 def draw_body(found: Results, output: Path) -> None:
     """FAA against ρ, with standard errors."""
+    seeds = {len(found.by_seed(row, column, "FAA")) for row in BODY for column in found.grid.columns} - {0}
+    count = "1 seed" if seeds == {1} else f"{' to '.join(str(n) for n in sorted({min(seeds), max(seeds)}))} seeds"
     plt, columns = pyplot(), list(found.grid.columns)
     figure, axes = plt.subplots(figsize=(5.5, 3.2), constrained_layout=True)
     for row, colour in BODY.items():
@@ -216,7 +219,12 @@ def draw_body(found: Results, output: Path) -> None:
         axes.plot(places, means, color=colour[0], marker="o", markersize=3.5, linewidth=1.8, label=row)
     axes.set_xticks(range(len(columns)), columns)
     axes.set(xlabel="rate of the body over that of the classifier, from frozen (0) to free (1)", ylabel="FAA (%)")
-    axes.set_title("At equal weights, calibration lifts replay on frozen or slow features", fontweight="bold")
+    headline = "At equal weights, calibration lifts replay on frozen or slow features"
+    axes.set_title(headline, fontweight="bold", loc="left", pad=18)
+    axes.annotate(
+        f"mean ± standard error, {count}", (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
+        fontsize=7.5, color=SOFT[0],
+    )  # fmt: skip
     name_lines(figure)
     figure.savefig(output)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import count, zip_longest
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from experiments.report import styles
 from experiments.report.aggregate import CellMeans, Values, cell_of
 from experiments.report.benchmarks import benchmarks
 from experiments.report.styles import NAME_SIZE, Style, accuracy_colours, main_pairs, name_lines, pyplot, wrapped
@@ -28,8 +29,8 @@ FOLDER = "figures"
 PAIRS, ALL = "pairs", "all"
 CAPTIONS = {
     "accuracy": "AA_t, the mean Class-IL accuracy in % on the tasks seen, after each task t: mean over seeds; bands, "
-    "for methods in colour with several seeds: ± one standard error. A base is dashed, the method compared with it "
-    "solid. In small axes grey is the range of all rows.",
+    "for methods in colour with several seeds: ± one standard error. In small axes, named “method − base”, the base is "
+    "dashed, the method solid, and grey is the range of all rows. In axes of all lines short dashes mark bases only.",
     "matrices": "Class-IL accuracy in % on task j (across) after task i (down): mean over seeds; beside a base and the "
     "method compared with it, their difference (purple: higher, orange: lower). All matrices of a panel share a scale; "
     "each difference has its own, which is above it.",
@@ -45,11 +46,13 @@ WIDTH = 4.4  # inches of a panel
 LEFT, RIGHT, TOP, BOTTOM = 0.58, 0.12, 0.3, 0.42  # inches around the axes
 HEIGHT = 2.6
 LETTER, NAME_HEIGHT = 0.056, 0.13  # inches of a name
-TILE, TILE_TOP, TILE_LETTERS = 0.92, 0.32, 21  # inches of a matrix and of its title, and letters in a line of that
-ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference; axes in a row, at most
+TILE, TILE_GAP, TILE_LETTERS = 0.92, 0.1, 21  # inches of a matrix and above its title, and letters in a line of that
+ACROSS = 3  # matrices in a row: a base, the method compared with it, and the difference
 MOST_TILES = 5 * ACROSS  # of a panel, which is to fit on a printed page
 MOST_LINES = 8  # that axes show
-AXES_HEIGHT, AXES_TOP, AXES_GAP, AXES_LETTERS = 0.85, 0.3, 0.12, 60  # inches of small axes; letters in all their titles
+AXES_HEIGHT, AXES_GAP, AXES_LETTERS = 1.1, 0.12, 31  # inches of small axes; letters in a line of their titles
+AXES_ACROSS, MOST_AXES = 2, 6  # small axes in a row and in a panel, at most
+TITLE_LINE = 0.11  # inches of a line of the title of small axes or of a matrix
 ESTIMATES = {
     "batch": ("one replay batch", GREY[0], (1, 2), 1.0),
     "buffer": ("whole buffer", INK[0], (6, 3), 1.2),
@@ -83,9 +86,9 @@ def draw_panels(results: Sequence[Results], looks: Looks) -> list[DrawnPanel]:
     for first, together in benchmarks(results):
         taken = {panel.benchmark for panel in found}
         for column, kind, view, figure in figures(together, looks):
-            name = slug("-".join(filter(None, [first.grid.name, column.name, kind, view])))
-            while name in {panel.name for panel in found}:
-                name += "-"
+            stem = slug("-".join(filter(None, [first.grid.name, column.name, kind, view])))
+            known = {panel.name for panel in found}
+            name = next(n for i in count(1) if (n := stem if i == 1 else f"{stem}-{i}") not in known)
             benchmark = column.dataset or first.grid.title
             benchmark += f": {heading(first.grid)}" if benchmark in taken else ""
             svg, png = _svg(figure, name), None if view == ALL else _saved(figure, metadata={"Software": None})
@@ -131,11 +134,10 @@ def figures(result: Results, looks: Looks) -> Iterator[tuple[Column, str, str, A
         for kind, has, draw, in_pairs in (
             ("accuracy", lambda c: c.average_accuracy, partial(draw_accuracy, bases=pairs), of_interest),
             ("matrices", _has_matrix, partial(draw_matrices, bases=pairs), {*mains, *mains.values()} or of_interest),
-            ("loss", has_loss, draw_loss, of_interest),
+            ("loss", has_loss, lambda *shown, **named: [draw_loss(*shown, **named)], of_interest),
         ):
             for view, shown in _views({row: cell for row, cell in cells.items() if has(cell)}, in_pairs):
-                drawn = draw(shown, looks, title=title)
-                yield from ((column, kind, view, figure) for figure in (drawn if kind == "matrices" else [drawn]))
+                yield from ((column, kind, view, figure) for figure in draw(shown, looks, title=title))
         for row, cell in cells.items():
             if cell.gradients:
                 named = ": ".join(filter(None, [row, title]))
@@ -200,47 +202,53 @@ def _groups(rows: Iterable[str], bases: dict[str, str] | None) -> list[tuple[str
     return [*pairs, *((row,) for row in known if not any(row in pair for pair in pairs))]
 
 
-def _small_axes(
-    groups: Sequence[Sequence[str]], looks: Looks, title: str, x_label: str, y_label: str
-) -> tuple[Any, list[Any]]:
+def _small_axes(groups: Sequence[Sequence[str]], looks: Looks, labels: Sequence[str]) -> tuple[Any, list[Any]]:
     """A figure with axes for each group, on the same scales and named after what they show."""
-    across = min(ACROSS, math.ceil(math.sqrt(len(groups))))
-    lines = math.ceil(len(groups) / across)
-    height = TOP + BOTTOM + lines * (AXES_HEIGHT + AXES_TOP)
+    lines = math.ceil(len(groups) / AXES_ACROSS)
+    names = [wrapped(" − ".join(reversed(group)), AXES_LETTERS) for group in groups]
+    room = TITLE_LINE * (2 + max(name.count("\n") for name in names))  # between axes, of which the last line is free
+    height = TOP + BOTTOM + lines * (AXES_HEIGHT + room)
     figure = pyplot().figure(figsize=(WIDTH, height))
-    edges = {"left": LEFT / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - (TOP + AXES_TOP / 2) / height}
-    gaps = {"bottom": BOTTOM / height, "wspace": AXES_GAP, "hspace": AXES_TOP / AXES_HEIGHT}
-    axes = list(figure.subplots(lines, across, squeeze=False, sharex=True, sharey=True, gridspec_kw=edges | gaps).flat)
-    for one, group in zip(axes, groups, strict=False):
-        name = wrapped(group[-1], AXES_LETTERS // across)
+    edges = {"left": LEFT / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - (TOP + room - TITLE_LINE) / height}
+    gaps = {"bottom": BOTTOM / height, "wspace": AXES_GAP, "hspace": room / AXES_HEIGHT}
+    axes = list(figure.subplots(lines, AXES_ACROSS, sharex=True, sharey=True, gridspec_kw=edges | gaps).flat)
+    for one, group, name in zip(axes, groups, names, strict=False):
         one.set_title(name, loc="left", color=looks[group[-1]].light, fontsize=NAME_SIZE - 0.5, pad=2, linespacing=1)
     for unused in axes[len(groups) :]:
         unused.remove()
-    for last in axes[: len(groups)][-across:]:
+    for last in axes[: len(groups)][-AXES_ACROSS:]:
         last.tick_params(labelbottom=True)
-    _title(figure, title)
-    figure.supxlabel(x_label, y=0.04 / height, fontsize=NAME_SIZE)
-    figure.supylabel(y_label, x=0.04 / WIDTH, fontsize=NAME_SIZE)
+    _title(figure, labels[0])
+    figure.supxlabel(labels[1], y=0.04 / height, fontsize=NAME_SIZE)
+    figure.supylabel(labels[2], x=0.04 / WIDTH, fontsize=NAME_SIZE)
     return figure, axes[: len(groups)]
 
 
-def draw_accuracy(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Any:
-    """Lines with their names at the ends; with many methods axes for each pair and each other one."""
+def draw_accuracy(cells: Rows, looks: Looks, title: str = "", bases: dict[str, str] | None = None) -> Iterator[Any]:
+    """Lines with their names at the ends; of many methods, axes for each pair and each other one, a few to a figure."""
     labels = (title, "tasks seen", "AA_t in %")
     if len(cells) <= MOST_LINES:
         figure, (axes,) = _panel(list(cells), *labels)
         _draw_accuracies(axes, cells, looks)
         name_lines(figure)
-        return figure
+        yield figure
+        return
     groups = _groups(cells, bases)
-    figure, small = _small_axes(groups, looks, *labels)
     means = zip_longest(*(_means_and_errors(cell.average_accuracy)[0] for cell in cells.values()), fillvalue=math.nan)
     known = [[mean for mean in by_task if mean == mean] or [math.nan] for by_task in means]
     tasks, lowest, highest = range(1, len(known) + 1), list(map(min, known)), list(map(max, known))
-    for axes, group in zip(small, groups, strict=True):
-        axes.fill_between(tasks, lowest, highest, color=LINE[0], alpha=0.6, linewidth=0, zorder=1)
-        _draw_accuracies(axes, {row: cells[row] for row in group}, looks)
-    return figure
+    reached = [mean for by_task in known for mean in by_task if mean == mean]
+    size = math.ceil(len(groups) / math.ceil(len(groups) / MOST_AXES))
+    for start in range(0, len(groups), size):
+        part = groups[start : start + size]
+        figure, small = _small_axes(part, looks, labels)
+        for axes, group in zip(small, part, strict=True):
+            axes.fill_between(tasks, lowest, highest, color=LINE[0], alpha=0.6, linewidth=0, zorder=1)
+            dashes = (styles.BASE_DASH, None) if len(group) > 1 else (looks[group[0]].dash,)
+            pair = {row: replace(looks[row], dash=dash) for row, dash in zip(group, dashes, strict=True)}
+            _draw_accuracies(axes, {row: cells[row] for row in group}, pair)
+        small[0].set_ylim(min(reached) - 2, max(reached) + 2)  # the same in all figures
+        yield figure
 
 
 def _draw_accuracies(axes: Any, cells: Rows, looks: Looks) -> None:
@@ -314,7 +322,7 @@ def draw_measured(axes: Any, gradients: dict[str, list[Any]], kind: str) -> None
         for task in tasks:
             part = [i for i, of in enumerate(gradients["task"]) if of == task]
             at, measured = [gradients["at"][i] for i in part], _floats(values[i] for i in part)
-            look = {"color": colour, "linestyle": (0, dash) if dash else "-", "linewidth": width}
+            look = {"color": colour, "linestyle": (0, dash) if dash else "-", "lw": width, "zorder": 2 + bool(dash)}
             axes.plot(at, measured, label=name if task == tasks[-1] else None, marker=".", markersize=3, **look)
 
 
@@ -330,12 +338,13 @@ def draw_matrices(cells: Rows, looks: Looks, title: str = "", bases: dict[str, s
 
     square = {row: _square(cell.matrix) for row, cell in cells.items()}
     alike = {r: b for r, b in (bases or {}).items() if {r, b} <= square.keys() and square[r].shape == square[b].shape}
-    tiles: list[tuple[str, Any, bool]] = []  # name, values, and whether they are a difference
+    tiles: list[tuple[str, Any, float | None]] = []  # name, values, and how far from 0 they are if a difference
     for group in _groups(square, alike):
-        tiles += [(row, square[row], False) for row in group]
+        tiles += [(row, square[row], None) for row in group]
         if len(group) > 1:
-            base, row = group
-            tiles.append(("difference", square[row] - square[base], True))
+            change = square[group[1]] - square[group[0]]
+            reach = np.nanmax(np.abs(change)) or 1
+            tiles.append((f"difference, ±{reach:.0f}", change, reach))
     highest = max(np.nanmax(values) for values in square.values()) or 1
     for start in range(0, len(tiles), MOST_TILES):
         yield _tiled(tiles[start : start + MOST_TILES], title, highest)
@@ -350,29 +359,27 @@ def _square(matrix: list[Values]) -> Any:
     return square
 
 
-def _tiled(tiles: list[tuple[str, Any, bool]], title: str, highest: float) -> Any:
+def _tiled(tiles: list[tuple[str, Any, float | None]], title: str, highest: float) -> Any:
     """All matrices are images in one pair of axes, in inches: axes of their own would take seconds."""
-    import numpy as np
-
-    height = math.ceil(len(tiles) / ACROSS) * (TILE + TILE_TOP) + 0.2
+    names = [wrapped(name, TILE_LETTERS) for name, *_ in tiles]
+    room = TILE_GAP + TITLE_LINE * (1 + max(name.count("\n") for name in names))
+    height = math.ceil(len(tiles) / ACROSS) * (TILE + room) + 0.25
     figure = pyplot().figure(figsize=(WIDTH, height))
     _title(figure, title)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
     accuracy = {"vmin": 0, "vmax": highest, "cmap": accuracy_colours()}
-    for number, (name, values, difference) in enumerate(tiles):
+    for number, (name, (_, values, reach)) in enumerate(zip(names, tiles, strict=True)):
         left = 0.1 + number % ACROSS * (WIDTH - 0.6) / ACROSS
-        top = 0.15 + number // ACROSS * (TILE + TILE_TOP) + TILE_TOP
+        top = 0.2 + number // ACROSS * (TILE + room) + room
         place = {"extent": (left, left + TILE, top + TILE, top), "interpolation": "none", "aspect": "auto"}
-        if difference:
-            reach = np.nanmax(np.abs(values)) or 1
-            name = f"{name}, ±{reach:.0f}"
-            axes.imshow(values, vmin=-reach, vmax=reach, cmap="PuOr", **place)
-        else:
+        if reach is None:
             image = axes.imshow(values, **accuracy, **place)
-        axes.text(left, top - 0.03, wrapped(name, TILE_LETTERS), fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
+        else:
+            axes.imshow(values, vmin=-reach, vmax=reach, cmap="PuOr", **place)
+        axes.text(left, top - 0.03, name, fontsize=NAME_SIZE - 1, va="bottom", linespacing=1)
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    beside = ((WIDTH - 0.5) / WIDTH, 1 - (0.45 + TILE) / height, 0.08 / WIDTH, TILE / height)
+    beside = ((WIDTH - 0.5) / WIDTH, 1 - (0.2 + room + TILE) / height, 0.08 / WIDTH, TILE / height)
     bar = figure.colorbar(image, cax=figure.add_axes(beside), format="%.0f %%", ticks=[0, highest])
     bar.ax.tick_params(labelsize=NAME_SIZE - 1, length=0, pad=2)
     bar.outline.set_visible(False)

@@ -70,11 +70,12 @@ def _colours(looks: Looks) -> str:
 
 
 def _key(look: Style) -> str:
-    """Filled as the line is: a base hollow, other dashed lines striped."""
+    """Hollow if only a base, striped if another row of interest has the colour."""
     colour = f"var(--c{look.light[1:]})"
     if look.dash == BASE_DASH:
         return f"border:2px solid {colour}"
-    return "background:" + (f"repeating-linear-gradient(90deg,{colour} 0 3px,#0000 3px 4px)" if look.dash else colour)
+    stripes = f"repeating-linear-gradient(90deg,{colour} 0 3px,#0000 3px 4px)"
+    return f"background:{stripes if look.dash and look.of_interest else colour}"
 
 
 def _filters(results: Sequence[Results]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from statistics import median
@@ -44,7 +45,7 @@ def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
         of_pairs = tables.notes(results, [row for row in grid.rows if looks[row].of_interest] or grid.rows)
         views = {True: "", False: f' class="{ONLY_ALL}"'}
         lines = "".join(f"<li{views[note in of_pairs]}>{escape(note)}</li>" for note in found)
-        parts.append(f"<ul class=notes>{lines}</ul>")
+        parts.append("<ul class=notes>" + re.sub("`([^`<]+)`", r"<code>\1</code>", lines) + "</ul>")
     return "\n".join([*parts, "</div></section>"])
 
 
@@ -63,7 +64,7 @@ def _metric_tables(grid: Grid) -> list[tuple[str, list[Place]]]:
 
 
 def swatch(row: str, looks: Looks) -> str:
-    """The colour of a method in the figures; hollow if it is a base."""
+    """The colour of a method in the figures."""
     return f'<i class="key k{list(looks).index(row)}"></i>'
 
 
@@ -149,7 +150,8 @@ def _differences(results: Results, name: str, places: list[Place], looks: Looks)
 def _difference(results: Results, pair: tuple[str, str], place: Place, reach: dict[str, float]) -> str:
     """Or why there is none: what one of both rows lacks for good, or else runs."""
     metric, column = place.metric, place.column.name
-    if shown := difference_cell(results.difference(pair[0], column, metric), metric, reach[metric]):
+    difference, found = results.difference(pair[0], column, metric), tables.outcome(results, pair[0], column, metric)
+    if shown := difference_cell(difference, metric, reach[metric], found):
         return shown
     gaps = [gap for row in pair if (gap := results.gap(row, column, metric)) is not None]
     return _gap_text(max(gaps, key=list(GAP_CLASSES).index, default=NOT_RUN))
@@ -163,16 +165,16 @@ def reach_of(differences: Iterable[Difference | None]) -> float:
 
 
 def difference_cell(
-    difference: Difference | None, metric: str, reach: float, brief: bool = False, seeds: int | None = None
+    difference: Difference | None, metric: str, reach: float, judged: str, brief: bool = False, seeds: int | None = None
 ) -> str:
     """Number, interval and outcome; empty if it has no number."""
     if difference is None or difference.summary.mean is None:
         return ""
     mean, _, test = tables.difference_text(difference, brief or metric in COSTS, seeds).replace("-", "−").partition(" ")
-    outcome, strip = tables.judged(difference, metric), "" if metric in COSTS else _interval(difference, reach)
-    word = "" if outcome == tables.UNCLEAR else f'<span class="outcome">{outcome}</span>'
+    strip = "" if metric in COSTS else _interval(difference, reach)
+    word = "" if judged == tables.UNCLEAR else f'<span class="outcome">{judged}</span>'
     return (
-        f'<span class="difference {outcome}"><b>{mean}</b> {strip}{word}<span class="test">{escape(test)}</span></span>'
+        f'<span class="difference {judged}"><b>{mean}</b> {strip}{word}<span class="test">{escape(test)}</span></span>'
     )
 
 

@@ -1,6 +1,6 @@
 """One look for all figures, docs/figures included: colours that the colour-blind can tell apart, names at the lines.
 
-Pairs are in colour, the base dashed and the row compared with it solid; other methods are grey.
+Pairs are in colour, rows that are bases only dashed; other methods are grey.
 """
 
 from __future__ import annotations

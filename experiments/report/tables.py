@@ -22,7 +22,7 @@ from experiments.results.statistics import Difference, Summary
 PAIRS = "Difference seed by seed: mean [95 % confidence interval], p of the paired t-test (number of seeds)."
 PAPER_PROFILE = "paper"
 ERRORS = 2  # up to this many standard errors a difference is put down to chance
-BETTER, WORSE, UNCLEAR = "better", "worse", "unclear"
+BETTER, WORSE, UNCLEAR, UNJUDGED = "better", "worse", "unclear", "unjudged"
 AGREES, HIGHER, LOWER, UNTOLD = "agrees", "higher", "lower", "untold"
 LEGEND = {
     AGREES: ("✓", f"within {ERRORS} standard errors of the difference, √(ours² + paper's²)"),
@@ -103,6 +103,16 @@ def judged(difference: Difference, metric: str) -> str:
     if metric in COSTS or low is None or high is None or low <= 0 <= high:
         return UNCLEAR
     return BETTER if (high < 0) == (metric in LESS_IS_BETTER) else WORSE
+
+
+def outcome(results: Results, row: str, column: str, metric: str) -> str:
+    """Less forgetting is unjudged where accuracy is worse: a network that learns nothing forgets nothing."""
+    difference, (name, *setting) = results.difference(row, column, metric), metric.split(" ")
+    found = UNCLEAR if difference is None else judged(difference, metric)
+    if found != BETTER or name not in ("FF", "BWT"):
+        return found
+    accuracies = (" ".join([accuracy, *setting]) for accuracy in ("FAIA", "FAA"))
+    return UNJUDGED if any(outcome(results, row, column, a) == WORSE for a in accuracies) else BETTER
 
 
 def with_arrow(metric: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from experiments.report import tables
 from experiments.report.benchmarks import benchmarks
 from experiments.report.page_tables import Looks, data_of, difference_cell, escape, pair_name, reach_of
 from experiments.report.styles import main_pairs
-from experiments.report.tables import BETTER, WORSE, Column, bases, columns, full_name, heading, judged, with_arrow
+from experiments.report.tables import Column, bases, columns, full_name, heading, outcome, with_arrow
 from experiments.results.collection import Results
 from experiments.results.records import COSTS
 from experiments.results.statistics import Difference
@@ -22,12 +23,14 @@ class Line(NamedTuple):
     pair: tuple[str, str]
     column: Column
     by: dict[str, Difference]  # by metric
+    outcomes: dict[str, str]  # likewise
 
 
 SEVERAL = (
     '<p class="caption">Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is '
     'better. <span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0. '
-    "An arrow in a strip: the interval goes on, outside of it.</p>"
+    "An arrow in a strip: the interval goes on, outside of it. Less forgetting is unjudged where FAIA or FAA is worse: "
+    "a network that learns nothing forgets nothing.</p>"
 )
 SINGLE = (
     '<p class="lead">No pair can be judged yet: each has one seed.</p><p class="caption">Differences of single runs, '
@@ -67,7 +70,8 @@ def _lines(result: Results, metrics: Sequence[str]) -> list[Line]:
         for column in columns(result.grid, ""):
             known = {metric: result.difference(row, column.name, metric) for metric in metrics}
             if by := {metric: d for metric, d in known.items() if d is not None and d.summary.n}:
-                found.append(Line((row, base), column, by))
+                outcomes = {metric: outcome(result, row, column.name, metric) for metric in by}
+                found.append(Line((row, base), column, by, outcomes))
     return found
 
 
@@ -81,7 +85,7 @@ def _cards(lines: Sequence[Line], looks: Looks) -> str:
     cards = ""
     for (row, base), members in groupby(lines, key=lambda line: line.pair):
         of_pair = list(members)
-        counts = {m: _count(m, [line.by[m] for line in of_pair if m in line.by]) for m in metrics}
+        counts = {m: _count(m, [line for line in of_pair if m in line.by]) for m in metrics}
         table = _table(counts, [escape(full_name(line.column)) for line in of_pair], of_pair, reach)
         lead = _lead(metrics[0], counts[metrics[0]], of_pair)
         cards += f'<article class="card"><h4>{pair_name(row, base, looks)}</h4>{lead}{table}</article>'
@@ -108,7 +112,8 @@ def _table(counts: dict[str, str], names: Sequence[str], lines: Sequence[Line], 
     )
     body = ""
     for name, line in zip(names, lines, strict=True):
-        cells = "".join(f"<td>{difference_cell(line.by.get(m), m, reach[m], True, seeds)}</td>" for m in counts)
+        known = ((m, line.by.get(m), line.outcomes.get(m, tables.UNCLEAR)) for m in counts)
+        cells = "".join(f"<td>{difference_cell(d, m, reach[m], found, True, seeds)}</td>" for m, d, found in known)
         body += f'<tr{data_of(line.column)}><th scope="row">{name}</th>{cells}</tr>'
     return (
         f'<table><thead><tr><th scope="col"><small>{corner}</small></th>{head}</tr></thead>'
@@ -116,10 +121,10 @@ def _table(counts: dict[str, str], names: Sequence[str], lines: Sequence[Line], 
     )
 
 
-def _count(metric: str, differences: Sequence[Difference]) -> str:
+def _count(metric: str, lines: Sequence[Line]) -> str:
     """`better in 4 and worse in 1 of 6`; nothing if there is no interval to judge by."""
-    if all(difference.low is None for difference in differences):
+    if all(line.by[metric].low is None for line in lines):
         return ""
-    outcomes = Counter(judged(d, metric) for d in differences)
-    told = [f'<span class="{o}">{o} in {outcomes[o]}</span>' for o in (BETTER, WORSE) if outcomes[o]]
-    return f"{' and '.join(told)} of {len(differences)}" if told else "no clear difference"
+    outcomes = Counter(line.outcomes[metric] for line in lines)
+    told = [f'<span class="{o}">{o} in {outcomes[o]}</span>' for o in (tables.BETTER, tables.WORSE) if outcomes[o]]
+    return f"{' and '.join(told)} of {len(lines)}" if told else "no clear difference"

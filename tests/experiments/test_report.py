@@ -11,10 +11,11 @@ import socket
 import subprocess
 import warnings
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from experiment_helpers import DIGITS, expanded, finish
 from report_helpers import Page, made_up_results
@@ -39,7 +40,7 @@ from experiments.report.latex import escape, latex
 from experiments.report.page import page
 from experiments.report.page_tables import difference_cell, reach_of
 from experiments.report.styles import GREY, spread, styles
-from experiments.report.tables import agreement, judged, markdown, notes
+from experiments.report.tables import UNCLEAR, agreement, judged, markdown, notes, outcome
 from experiments.report.write import report_markdown, write_report
 from experiments.results.collection import Results, read_results, write_results
 from experiments.results.records import MEASUREMENTS, read_curves
@@ -180,14 +181,13 @@ def test_a_strip_has_an_arrow_where_the_interval_goes_on() -> None:
     near, far = (Difference(summarise([m, m]), m - 1, m + 1, 0.5) for m in (0.0, 10.0))
     reach = reach_of([near, near, far, None])
     assert reach == 2.0 and reach_of([near]) == 1.0 and reach_of([]) == 1.0
-    inside, outside = difference_cell(near, "FAIA", reach), difference_cell(far, "FAIA", reach)
+    inside, outside = (difference_cell(d, "FAIA", reach, UNCLEAR) for d in (near, far))
     assert "beyond" not in inside and "<circle" in inside and 'x1="30.0" x2="90.0"' in inside
     assert outside.count("beyond") == 1 and "<circle" not in outside
-    assert (
-        difference_cell(Difference(summarise([0.0, 0.0]), 0.0, 0.0, None), "FAIA", reach_of([])).count("<circle") == 1
-    )
+    none = Difference(summarise([0.0, 0.0]), 0.0, 0.0, None)
+    assert difference_cell(none, "FAIA", reach_of([]), UNCLEAR).count("<circle") == 1
     through = Difference(summarise([0.0, 0.0]), -3.0, 3.0, 0.5)
-    assert difference_cell(through, "FAIA", reach).count("beyond") == 2
+    assert difference_cell(through, "FAIA", reach, UNCLEAR).count("beyond") == 2
     every_equal = [Difference(summarise([0.0, 0.0]), 0.0, 0.0, None)] * 2
     assert reach_of(every_equal) == 1.0
 
@@ -275,6 +275,38 @@ def test_better_is_more_accuracy_and_less_forgetting(
     metric: str, interval: tuple[float | None, float | None], outcome: str
 ) -> None:
     assert judged(Difference(summarise([1.0, 2.0]), *interval, 0.01), metric) == outcome
+
+
+@pytest.mark.parametrize(
+    ("faia", "faa", "ff", "found"),
+    [
+        (0.0, 0.0, -9.0, "better"),
+        (-5.0, 0.0, -9.0, "unjudged"),
+        (0.0, -5.0, -9.0, "unjudged"),
+        (None, -5.0, -9.0, "unjudged"),
+        (None, None, -9.0, "better"),
+        (-5.0, -5.0, 9.0, "worse"),
+        (5.0, 5.0, -9.0, "better"),
+    ],
+)
+def test_who_learns_nothing_forgets_nothing(faia: float | None, faa: float | None, ff: float, found: str) -> None:
+    results = made_up_results(rows=2, buffers=1, seeds=3, tasks=2)
+    changes = {"FAIA": faia, "FAA": faa, "FF": ff}
+    for (row, _, seed), record in results.records.items():
+        moved = (row == "DGC-M0") * np.array([(by or 0) + 0.01 * (seed - 1) for by in changes.values()])
+        value = dict(zip(changes, (50 + seed + moved).tolist(), strict=True))
+        record["class_il"] = {metric: None if changes[metric] is None else v for metric, v in value.items()}
+        record["class_il"]["BWT"] = -value["FF"]
+    column = next(iter(results.grid.columns))
+    assert outcome(results, "DGC-M0", column, "FF") == outcome(results, "DGC-M0", column, "BWT") == found
+    shown = page([results])
+    assert ('class="difference unjudged"' in shown) == (found == "unjudged")
+    assert ('<span class="better">better in 2</span> of 2' in shown.partition("FF ↓")[2]) == (found == "better")
+
+
+def test_code_in_a_note_is_code(half_done: Expansion) -> None:
+    assert "<li>Over `&lt;x&gt;`" not in (shown := page([results_of(half_done, notes=["Over `<x>` (`--flag`)."])]))
+    assert "<li>Over <code>&lt;x&gt;</code> (<code>--flag</code>).</li>" in shown
 
 
 def test_pairs_are_the_default_view(half_done: Expansion) -> None:
@@ -610,7 +642,7 @@ def test_figures_take_names_as_they_are() -> None:
     cell = CellMeans(average_accuracy=[summarise([50.0])] * 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a font may lack a letter
-        figure = draw_accuracy({NASTY: cell}, looks, title=NASTY)
+        (figure,) = draw_accuracy({NASTY: cell}, looks, title=NASTY)
         figure.savefig(content, format="svg")
     assert figure.texts[0].get_text() == NASTY and "<script" not in content.getvalue()
 
@@ -636,12 +668,55 @@ def test_many_methods_have_small_axes_each_and_a_pair_shares_one() -> None:
     cells = {row: CellMeans(average_accuracy=[summarise([50.0 + i])] * 2) for i, row in enumerate(looks)}
     cells["Joint"] = CellMeans(average_accuracy=[summarise([]), summarise([90.0])])
     looks["Joint"] = looks["M0"]
-    figure = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
-    shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in figure.axes}
-    assert shown == {f"DGC-M{i}": [f"M{i}", f"DGC-M{i}"] for i in range(6)} | {"Joint": ["Joint"]}
-    for axes in figure.axes:
+    first, second = draw_accuracy(cells, looks, bases={f"DGC-M{i}": f"M{i}" for i in range(6)})
+    every = [*first.axes, *second.axes]
+    shown = {axes.get_title(loc="left"): [line.get_label() for line in axes.get_lines()] for axes in every}
+    assert shown == {f"DGC-M{i} − M{i}": [f"M{i}", f"DGC-M{i}"] for i in range(6)} | {"Joint": ["Joint"]}
+    assert len(first.axes) == 4 and {axes.get_ylim() for axes in every} == {(48.0, 92.0)}
+    for axes in every:
         (grey,) = [paths[0].get_extents() for area in axes.collections if (paths := area.get_paths())]
         assert (grey.y0, grey.y1) == (50.0, 90.0)
+
+
+def test_in_small_axes_the_base_is_dashed_whatever_else_it_is_compared_with() -> None:
+    """In a ladder a row is the base of one pair and the method of another."""
+    results = made_up_results(12, 1, 1, 2)
+    rows = list(results.grid.rows)
+    ladders = {row: replace(results.grid.rows[row], against=base) for base, row in pairwise([None, *rows])}
+    grid = replace(results.grid, rows=ladders)
+    looks = styles([replace(results, expansion=replace(results.expansion, grid=grid))])
+    cells = {row: CellMeans(average_accuracy=[summarise([50.0])] * 2) for row in rows}
+    for figure in draw_accuracy(cells, looks, bases=dict(pairwise(reversed(rows)))):
+        for axes in figure.axes:
+            base, row = axes.get_lines()
+            assert axes.get_title(loc="left") == f"{row.get_label()} − {base.get_label()}"
+            assert base.is_dashed() and not row.is_dashed()
+
+
+@pytest.mark.parametrize("draw", [draw_accuracy, draw_matrices])
+def test_names_of_any_length_cover_nothing(draw: Any) -> None:
+    """Neither the axes or matrices above them nor each other."""
+    names = [f"sampled, α = {i}, stages by the whole buffer, views of its own, and yet more words" for i in range(10)]
+    results = made_up_results(10, 1, 1, 2)
+    looks = dict(zip(names, styles([results]).values(), strict=True))
+    cells = {n: CellMeans(average_accuracy=[summarise([50.0])] * 2, matrix=[[20.0], [2.0, 18.0]]) for n in names}
+    for figure in draw(cells, looks, title="buffer 500", bases=dict(pairwise(names))):
+        figure.canvas.draw()
+        boxes = [text.get_window_extent() for text in figure.texts]
+        for axes in figure.axes:
+            boxes += [image.get_window_extent() for image in axes.get_images()] or [axes.bbox]
+            texts = [axes.title, axes._left_title, *axes.texts]
+            boxes += [text.get_window_extent() for text in texts if text.get_text()]
+        for a, b in combinations(boxes, 2):
+            assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), (a, b)
+
+
+@pytest.mark.slow
+def test_figures_of_one_name_are_numbered() -> None:
+    results = made_up_results(14, 1, 1, 2)
+    names = {panel.name for panel in draw_panels([results], styles([results]))}
+    kinds = ("accuracy", "accuracy-2", "loss", "matrices", "matrices-2")
+    assert names == {f"many-{dataset}-100-{kind}" for dataset in ("S-CIFAR10", "S-CIFAR100") for kind in kinds}
 
 
 def test_the_loss_over_several_tasks_is_drawn() -> None:
@@ -670,8 +745,9 @@ def test_the_ladder_explains_what_it_shows() -> None:
             base, jitter = results.records["M0", column, seed]["class_il"], 0.01 * seed
             record["class_il"] = base | {"FAIA": base["FAIA"] + 20 + jitter, "FF": base["FF"] + jitter - 0.01}
     columns, rows = list(results.grid.columns), list(results.grid.rows)
-    panels = [(column, metric) for column in columns for metric in ladder.BETTER]
-    assert ladder.legend(results, rows, panels) == ["Blue: better.", "Grey: undecided.", "Arrow: beyond the axis."]
+    panels = [(column, metric) for column in columns for metric in ladder.FARTHEST]
+    grey = "Grey: the interval contains 0."
+    assert ladder.legend(results, rows, panels) == ["Blue: better.", grey, "Arrow: beyond the axis."]
     one = replace(results, records={place: record for place, record in results.records.items() if place[2] == 0})
     assert ladder.legend(one, rows, panels) == ["Hollow: one seed.", "Arrow: beyond the axis."]
 
