@@ -65,6 +65,8 @@ def draw(runs: list[Path], output: Path, headline: str = "") -> None:
         row[0].set_title(", ".join(own), loc="left", fontweight="bold")
     for axes in grid[-1]:
         axes.set_xlabel("step")
+    if "alpha_star" in kinds:
+        grid[0][0].set_ylim(bottom=min(-0.03, *(1.2 * s for v in found for s in v.get("alpha_star", []))))
     _limit_errors(grid[0][kinds.index("error")], found)
     _head(figure, headline, [part for part in words[0] if all(part in other for other in words)])
     entries = [dict(zip(*reversed(row[-1].get_legend_handles_labels()), strict=True)) for row in grid]
@@ -93,9 +95,9 @@ def _draw_panel(axes: Any, values: dict[str, Any], kind: str) -> None:
             part = [i for i, of in enumerate(values["task"]) if of == task]
             at, shares = ([values[name][i] for i in part] for name in ("at", kind))
             axes.plot(at, shares, ".-", color=GREEN[0], markersize=5, linewidth=2)
-            place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-            axes.annotate(f"task {task}", (start, 0), (2, 3), **place, fontsize=7, color=SOFT[0])
-        axes.set_ylim(bottom=min(0, *axes.get_ylim()))
+            if axes.get_subplotspec().is_first_row():
+                place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+                axes.annotate(f"task {task}", (start, 0), (2, 3), **place, fontsize=7, color=SOFT[0])
 
 
 def _limit_errors(axes: Any, found: list[dict[str, Any]]) -> None:

@@ -34,6 +34,7 @@ IN_README_COLUMN, IN_README_METRIC = "S-CIFAR100, 500", "FAIA"
 NOTHING = "Nothing has been run yet."
 LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
 HEADLINES = {"ladder": "Task weights cut forgetting; calibration lifts FAIA only where features are frozen"}
+LOSS_HEADLINE = "Calibration at α = 0.001 leaves the loss as it is"
 MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
 OTHERS = {
     "alpha": "α",
@@ -175,7 +176,7 @@ def _body(found: Results) -> str:
 
 def _dynamic(found: Results) -> str:
     rows = table(ladder_rows(found, ONLY_COLUMN))
-    picture = "![The best α, and error and cosine of replay, buffer and calibrated gradient](gradients.png)"
+    picture = "![The best α, and error and cosine of replay, buffer and calibrated gradient](dynamic_er.png)"
     return "\n\n".join(["## Dynamic ER, whose earlier extractors are frozen", rows, LEGEND, picture])
 
 
@@ -199,9 +200,10 @@ def _has_loss(tables: Tables) -> bool:
 def draw_loss(found: Results, output: Path) -> None:
     column = next(iter(found.grid.columns))  # the table has one
     cells = {row: cell for row in found.grid.rows if (cell := cell_of(found, row, column)) is not None}
-    figures.draw_loss({row: cell for row, cell in cells.items() if figures.has_loss(cell)}, styles([found])).savefig(
-        output
-    )
+    drawn = {row: cell for row, cell in cells.items() if figures.has_loss(cell)}
+    figure = figures.draw_loss(drawn, styles([found]))
+    figure.suptitle(LOSS_HEADLINE, fontweight="bold", x=0.01, ha="left")
+    figure.savefig(output)
 
 
 def draw_body(found: Results, output: Path) -> None:
