@@ -27,7 +27,7 @@ def keywords(observe: Callable) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Names that an `observe` accepts (None: all), and those beside the three of every batch that have no default."""
     parameters = inspect.signature(observe).parameters
     _, *own = parameters.values()
-    if len(own) < 3 and not any(p.kind is p.VAR_POSITIONAL for p in own):
+    if len(own) < 3 and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         given = ", ".join(p.name for p in own)
         raise UserError(f"{observe.__qualname__} takes ({given}); it must take inputs, labels and not_aug_inputs")
     named = [p for p in own[3:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
