@@ -195,6 +195,17 @@ def test_paths_and_links_lead_somewhere(page: str) -> None:
     assert all(link.startswith("https://") or (ROOT / page).parent.joinpath(link).exists() for link in links), links
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_have_a_head_as_wide_as_their_rows(page: str) -> None:
+    """Otherwise they are shown as their source."""
+    text = re.sub(r"^```.*?^```", "", PAGES[page], flags=re.M | re.S)
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
+        lines = block.splitlines()
+        assert "---" not in lines[0] and re.fullmatch(r"[|:\- ]+", lines[1]), lines[0]
+        widths = {re.sub(r"\\\||`[^`]*`", "", line).count("|") for line in lines}
+        assert len(widths) == 1, lines[0]
+
+
 def commands_of(page: str) -> list[str]:
     return [command.partition("#")[0].strip() for command in re.findall(r"python main\.py[^`\n]*", PAGES[page])]
 
