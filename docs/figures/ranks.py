@@ -35,10 +35,13 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Order:
-    """The methods of a column that both have, with (paper's rank, ours), and the correlation of the two."""
+    """The methods of a column that both have, with (paper's rank, ours), and the correlation of the two: of all, and
+    of the base methods alone. A base and its DGC form lie close together, so all of them are no independent pairs.
+    """
 
     places: dict[str, tuple[float, float]]
     correlation: Correlation
+    of_bases: Correlation
 
     def out_of_place(self) -> list[str]:
         return [method for method, (theirs, ours) in self.places.items() if abs(theirs - ours) > TOLERATED]
@@ -72,20 +75,26 @@ def order(found: Results, column: str) -> Order:
         if value is not None and value.text not in printed and found.by_seed(row, column, METRIC):
             paper[row] = value.mean
             printed.add(value.text)
-    theirs = list(paper.values())
-    ours = [found.summary(row, column, METRIC).mean or 0.0 for row in paper]
-    places = dict(zip(paper, zip(ranks(theirs), ranks(ours), strict=True), strict=True))
-    return Order(places, spearman(theirs, ours))
+    ours = {row: found.summary(row, column, METRIC).mean or 0.0 for row in paper}
+    places = dict(zip(paper, zip(ranks([*paper.values()]), ranks([*ours.values()]), strict=True), strict=True))
+    bases = [row for row in paper if found.grid.rows[row].against is None]
+    of_bases = spearman([paper[row] for row in bases], [ours[row] for row in bases])
+    return Order(places, spearman([*paper.values()], [*ours.values()]), of_bases)
 
 
 def sentence(column: str, found: Order) -> str:
-    """The correlation in words; empty if there are too few methods."""
-    correlation = found.correlation
-    if correlation.rho is None:
+    """The correlations in words; empty if there are too few methods."""
+    if found.correlation.rho is None:
         return ""
-    interval = "" if correlation.low is None else f", 95 % interval [{correlation.low:.2f}, {correlation.high:.2f}]"
-    rho = f"Spearman's ρ = {correlation.rho:.2f}{interval}"
-    return f"**{column}**: {rho}, over the {correlation.n} methods that both have."
+    of_all = f"{_with_interval(found.correlation)} over the {found.correlation.n} methods that both have"
+    if found.of_bases.rho is None or found.of_bases.n == found.correlation.n:
+        return f"**{column}**: Spearman's ρ = {of_all}."
+    of_bases = f"{_with_interval(found.of_bases)} over the {found.of_bases.n} that are not DGC forms of another"
+    return f"**{column}**: Spearman's ρ = {of_all}; {of_bases}."
+
+
+def _with_interval(found: Correlation) -> str:
+    return f"{found.rho:.2f}" + ("" if found.low is None else f" (95 % interval [{found.low:.2f}, {found.high:.2f}])")
 
 
 def describe(found: Results, column: str) -> str:

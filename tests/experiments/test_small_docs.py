@@ -97,8 +97,18 @@ def test_the_order_of_methods_counts_a_number_of_the_paper_once() -> None:
     assert found.correlation.n == 5 and found.correlation.rho == pytest.approx(0.0)  # 1 − 6·(16 + 4) / (5·24)
     assert found.out_of_place() == ["A"]
     text = ranks.describe(results("faia", ours, paper=paper), "500")
-    assert "ρ = 0.00, 95 % interval [-0.88, 0.88], over the 5 methods" in text and "| A   | 5" in text
+    assert "ρ = 0.00 (95 % interval [-0.88, 0.88]) over the 5 methods that both have." in text and "| A   | 5" in text
     assert ranks.describe(results("faia", ours, paper=paper), "2000") == ""  # nothing was run
+
+
+def test_the_order_of_the_bases_leaves_out_their_dgc_forms() -> None:
+    ours = {"base": [50.0], "B": [40.0], "C": [30.0], "D": [20.0], "DGC": [60.0]}
+    table = results("faia", ours, paper={"base": 9.0, "B": 8.0, "C": 7.0, "D": 6.0, "DGC": 5.0}, against=None)
+    table.grid.rows["DGC"] = Row({}, {}, "base")
+    found = ranks.order(table, "500")
+    assert found.places["DGC"] == (5, 1) and found.correlation.rho == pytest.approx(0.0)  # 1 − 6·(16 + 4) / (5·24)
+    assert found.of_bases == ranks.Correlation(4, pytest.approx(1.0), None, None)
+    assert ranks.sentence("500", found).endswith("; 1.00 over the 4 that are not DGC forms of another.")
 
 
 def test_the_page_has_what_was_run_and_nothing_else() -> None:
