@@ -81,6 +81,22 @@ def small_scale(figures: dict[str, Any]) -> tuple[Rows, str]:
     return rows, f"{_one_thread(figures)}, 95 % bootstrap intervals; {_machine(figures)}"
 
 
+def by_size(values: dict[str, float]) -> list[tuple[str, float]]:
+    """The largest first."""
+    return sorted(values.items(), key=lambda item: -item[1])
+
+
+def step_parts(figures: dict[str, Any]) -> tuple[Rows, str]:
+    rows = []
+    for name in ("er", "xder"):
+        whole, *parts = by_size(figures[name]["milliseconds"])
+        shown = [f"{part} {value:.1f}" for part, value in parts if value]
+        rows.append((f"`{name}`", f"{whole[1]:.1f} ms/step: {', '.join(shown)}", ""))
+        shares = [f"{kind} {100 * share:.0f} %" for kind, share in by_size(figures[name]["share_of_operations"])]
+        rows.append((f"`{name}`, of torch's operations", ", ".join(shares), ""))
+    return rows, f"1 torch thread, CPU time, {figures['steps']} steps; {_machine(figures)}"
+
+
 def startup(figures: dict[str, Any]) -> tuple[Rows, str]:
     rows: Rows = [
         (name, f"{side['cpu_seconds']:.2f} s of CPU time, {side['wall_seconds']:.2f} s by the clock", "")
@@ -144,6 +160,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], tuple[Rows, str]]] = {
     "loop": loop,
     "loop_vectors": loop_vectors,
     "small_scale": small_scale,
+    "step_parts": step_parts,
     "startup": startup,
     "first_hour": first_hour,
     "dgc_overhead": dgc_overhead,
