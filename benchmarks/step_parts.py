@@ -27,8 +27,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from backbone.ResNetBlock import ResNet
-from benchmarks.second_task import build, trainer_in_second_task
-from benchmarks.small_scale import FIRST_STEPS, WIDTH
+from benchmarks.small_scale import FIRST_STEPS, FLAGS, steps_of
 from datasets.utils.loader import TaskLoader
 from utils.buffer import Buffer
 from utils.resume.guard import NonFiniteGuard
@@ -37,7 +36,7 @@ from utils.run.write_results import write_json
 from utils.simclrloss import SupConLoss
 from utils.strong_views import StrongViews
 
-WARM_UP, STEPS = 10, 100
+STEPS = 100
 PARTS: dict[str, Callable[..., Any]] = {
     "forward": ResNet.forward,
     "backward": torch.Tensor.backward,
@@ -50,14 +49,6 @@ PARTS: dict[str, Callable[..., Any]] = {
     "finite check": NonFiniteGuard._before_step,  # likewise
 }
 OPERATIONS = {"convolution": ("convolution",), "BatchNorm": ("batch_norm",), "ReLU": ("threshold", "clamp_min")}
-
-
-def steps_of(name: str, folder: str, stack: ExitStack) -> Iterator[None]:
-    flags = ["--buffer_size", "2000", "--dataset_config", "small", "--base_path", folder, "--non_verbose", "1"]
-    built = build(1, WIDTH, name, *flags)
-    trainer = stack.enter_context(trainer_in_second_task(*built, first_steps=FIRST_STEPS[name]))
-    stack.enter_context(trainer.guard)
-    return trainer.steps()
 
 
 def take(steps: Iterator[None], count: int) -> None:
@@ -101,8 +92,7 @@ def measure(count: int) -> dict[str, Any]:
     found = {}
     for name in FIRST_STEPS:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            steps = steps_of(name, folder, stack)
-            take(steps, WARM_UP)
+            steps = steps_of(stack, 1, name, *FLAGS, "--base_path", folder)
             parts = milliseconds_by_part(steps, count)
             found[name] = {"milliseconds": parts, "share_of_operations": share_by_operation(steps, count)}
     return found

@@ -78,6 +78,10 @@ def small_scale(figures: dict[str, Any]) -> tuple[Rows, str]:
             f"{side['ratio']:.2f} ({low:.2f}–{high:.2f}) × bare per step, undisturbed {side['undisturbed_ratio']:.2f}"
         )
         rows.append((f"`{name}`", f"{side['step_ms']:.0f} ms/step, bare {side['bare_ms']:.0f}; {text}", ""))
+    compiled = figures["er, compiled"]
+    low, high = compiled["ratio_interval"]
+    text = f"{compiled['ratio']:.2f} ({low:.2f}–{high:.2f}) × `er` per step, after {compiled['seconds_before']:.0f} s"
+    rows.append(("`er`, -O 3 (torch.compile)", text, ""))
     return rows, f"{_one_thread(figures)}, 95 % bootstrap intervals; {_machine(figures)}"
 
 
