@@ -119,6 +119,15 @@ def test_a_file_whose_weights_fit_only_after_the_skipped_tasks_is_refused(tmp_pa
         train(*built)
 
 
+def test_weights_that_fit_after_the_skipped_tasks_can_be_evaluated(tmp_path: Path) -> None:
+    """Then no gradient counts, so it does not matter that those of the skipped tasks are of other weights."""
+    file = saved(tmp_path, "dynamic_er")
+    line = ["--buffer_size", "40", *FLAGS[2:], *RESNET, "--loadcheck", file, "--start_from", "2", "--stop_after", "3"]
+    line += ["--inference_only", "1"]
+    found = [run(tmp_path / model, *line, model=model)[0]["class_il"] for model in ("dgc_dynamic_er", "dynamic_er")]
+    assert found[0] == found[1] and found[0]["FAA"] is not None
+
+
 # -- bases from elsewhere ----------------------------------------------------------------------------------------------
 
 
