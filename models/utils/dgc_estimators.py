@@ -271,18 +271,17 @@ class Closed(Estimator):
     """
 
     FIXED_BUFFER = True
-    STATE = ("calibrator",)
+    STATE = ("calibrator", "gamma_left")
 
     def __init__(self, host: Any, view: Any, args: Any):
         super().__init__(host, view, args)
         self.calibrator: Vector = {}  # c_t
-        self.gamma_left: Vector = {}  # Γ', from when M was replaced until the next task
+        self.gamma_left: Vector = {}  # Γ' instead of it, while M is about to be replaced or empty
 
     def before_task(self) -> None:
         """By now a buffer that was loaded knows how many of its rows hold images."""
         if self.gamma_left:
             self.set_calibrator(self.gamma_left)
-            self.gamma_left = {}
 
     def begin_task(self) -> None:
         self.calibrator = self.like_network(self.calibrator)
@@ -299,19 +298,20 @@ class Closed(Estimator):
         self.set_calibrator(self.updated_average(self.past_gradient(kept)))
 
     def leave_buffer(self) -> None:
-        if self.calibrator and not self.gamma_left:
-            self.gamma_left = self.past_gradient(self.view.buffer())
+        if self.calibrator:
+            self.calibrator, self.gamma_left = {}, self.past_gradient(self.view.buffer())
 
     def past_gradient(self, kept: list[Pass]) -> Vector:
-        """Γ'(t) = G(M_t;θ) + c_t."""
+        """Γ'(t) = G(M_t;θ) + c_t, or as it was left without an M_t."""
         gamma = self.mean_gradient(self.host.net, kept)
-        accumulate(gamma, self.calibrator)
+        accumulate(gamma, self.calibrator if kept else self.gamma_left)
         return gamma
 
     def set_calibrator(self, gamma: Vector) -> None:
-        """c = Γ' − G(M;θ), with the buffer as it is now."""
+        """c = Γ' − G(M;θ), with the buffer as it is now; one that is empty may yet be loaded."""
         filled = self.view.buffer()
-        self.calibrator = self.minus_buffer(gamma, self.host.net, filled) if filled else {}
+        calibrator = self.minus_buffer(gamma, self.host.net, filled) if filled else {}
+        self.calibrator, self.gamma_left = calibrator, {} if filled else gamma
 
     def direction(self) -> Vector | None:
         return self.calibrator or None

@@ -355,6 +355,17 @@ def test_a_probe_counts_the_steps_of_unequal_tasks(tmp_path: Path) -> None:
         assert steps_of(trainer.session, range(trainer.session.end)) == summary["steps"]
 
 
+@pytest.mark.slow
+def test_a_probe_counts_what_a_method_adds_to_the_later_tasks(tmp_path: Path) -> None:
+    """iCaRL trains on its exemplars, too: here 200 beside the 288 images of a task."""
+    flags = ["--buffer_size", "200", "--n_epochs", "1", "--lr", "0.1"]
+    summary, _, _ = run(tmp_path, *flags, model="icarl")
+    argv = ["--model", "icarl", "--dataset", "seq-digits", "--seed", "0", "--base_path", str(tmp_path), *flags]
+    with beginning(argv) as trainer, trainer.guard:
+        to_second_task(trainer)
+        assert steps_of(trainer.session, range(trainer.session.end)) == summary["steps"]
+
+
 def test_a_probe_asks_for_the_dataset_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it holds a run's directory: while it does, no folder is made, not even the dataset's."""
 

@@ -45,8 +45,9 @@ def one_line_failures(interrupted: str = "stopped") -> Iterator[None]:
     """Around all of a command. An error of the code keeps its traceback. `interrupted` is what Ctrl-C is answered."""
     try:
         try:
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, _interrupt)
+            with suppress(ValueError):  # of any thread but the main one, in which alone Python sets handlers
+                if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    signal.signal(signal.SIGINT, _interrupt)
             require_working_directory()
             yield
         finally:

@@ -90,7 +90,7 @@ def _load_weights(path: str, model: Any) -> None:
     try:
         target, fitting = fitting_weights(Path(path), model, read_mammoth_checkpoint(Path(path)))
     except UserError as error:
-        if getattr(model.args, "dgc_alpha", 0):
+        if getattr(model.args, "dgc_alpha", 0) and not model.args.inference_only:
             raise UserError(
                 f"{error}. DGC needs weights that fit before the skipped tasks, because it takes gradients of these: "
                 "continue the run that wrote the file, or use --dgc_alpha 0"

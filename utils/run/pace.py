@@ -93,13 +93,15 @@ def steps_after_task(session: Session) -> int:
 def steps_of(session: Session, tasks: range) -> int:
     """Steps of tasks, by their images; a dataset that makes its own loaders is taken to have equal tasks.
 
-    What a method adds to a training set (exemplars) is not counted.
+    What a method has added to the present training set (exemplars) it is taken to add to later ones, too.
     """
-    args, images = session.args, session.dataset.images_per_task()
+    args, images, present = session.args, session.dataset.images_per_task(), session.position.task
     if images is None or args.fitting_mode == "iters":
         return sum(task_steps(args, session.steps_per_epoch(), task) for task in tasks)
-    size = args.batch_size
-    epochs = {task: images[task] // size if args.drop_last else -(-images[task] // size) for task in tasks}
+    size, now = args.batch_size, session.loader.dataset
+    added = len(now) - getattr(now, "n_own", len(now))
+    counts = {task: images[task] + (added if task >= present else 0) for task in tasks}
+    epochs = {task: count // size if args.drop_last else -(-count // size) for task, count in counts.items()}
     return sum(task_steps(args, session.limited(length), task) for task, length in epochs.items())
 
 

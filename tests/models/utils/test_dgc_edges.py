@@ -76,20 +76,28 @@ def saved(tmp_path: Path, model: str, *flags: str, size: int = 40) -> str:
     return str(file)
 
 
-def continued(tmp_path: Path, model: str, file: str, size: int = 40) -> Any:
+def continued(tmp_path: Path, model: str, file: str, size: int = 40, *more: str) -> Any:
     line = ["--model", model, "--seed", "0", "--base_path", str(tmp_path / "b"), "--buffer_size", str(size)]
-    line += [*FLAGS[2:], *RESNET]
+    line += [*FLAGS[2:], *RESNET, *more]
     line += ["--dgc_estimator", "closed", "--dgc_alpha", "0.5", "--loadcheck", file, "--start_from", "2"]
     return initialize(parse_args([*line, "--stop_after", "3"]))
 
 
-@pytest.mark.parametrize("size", [40, 1000], ids=["full", "with_empty_rows"])
+@pytest.mark.parametrize(("elsewhere", "size"), [(False, 40), (False, 1000), (True, 40)])
 def test_the_calibrator_is_that_of_the_buffer_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool, size: int
 ) -> None:
-    """c = Γ' − G(M;θ), Γ' from all images of the skipped tasks at the file's θ: so G(M;θ) + c is the true gradient."""
-    file = saved(tmp_path, "er", "--buffer_fill", "task_end", size=size)
-    model, dataset, args = continued(tmp_path, "dgc_er", file, size)
+    """c = Γ' − G(M;θ), Γ' from all images of the skipped tasks at the file's θ: so G(M;θ) + c is the true gradient.
+
+    A method from elsewhere stores nothing in skipped tasks, because it stores in its steps.
+    """
+    if elsewhere:
+        base = ["--plugin", write(tmp_path, "base.py", STORES_FIRST)]
+        file = saved(tmp_path, "stores_first", *base, size=size)
+        model, dataset, args = continued(tmp_path, "stores_first", file, size, *base, "--dgc", "1")
+    else:
+        file = saved(tmp_path, "er", "--buffer_fill", "task_end", size=size)
+        model, dataset, args = continued(tmp_path, "dgc_er", file, size)
     seen: list[tuple[Tensor, Tensor]] = []
     errors: list[tuple[float, float]] = []
     begin = model.dgc.begin_task
@@ -117,6 +125,15 @@ def test_a_file_whose_weights_fit_only_after_the_skipped_tasks_is_refused(tmp_pa
     built = continued(tmp_path, "dgc_dynamic_er", saved(tmp_path, "dynamic_er"))
     with pytest.raises(UserError, match=r"^[^\n]*does not fit this model[^\n]*DGC needs weights that fit before"):
         train(*built)
+
+
+def test_weights_that_fit_after_the_skipped_tasks_can_be_evaluated(tmp_path: Path) -> None:
+    """Then no gradient counts, so it does not matter that those of the skipped tasks are of other weights."""
+    file = saved(tmp_path, "dynamic_er")
+    line = ["--buffer_size", "40", *FLAGS[2:], *RESNET, "--loadcheck", file, "--start_from", "2", "--stop_after", "3"]
+    line += ["--inference_only", "1"]
+    found = [run(tmp_path / model, *line, model=model)[0]["class_il"] for model in ("dgc_dynamic_er", "dynamic_er")]
+    assert found[0] == found[1] and found[0]["FAA"] is not None
 
 
 # -- bases from elsewhere ----------------------------------------------------------------------------------------------

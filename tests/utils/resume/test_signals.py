@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
+from utils.cli.console import one_line_failures
 from utils.resume.signals import NAMES, StopSignals, blocked_signals
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -72,6 +73,20 @@ def test_ctrl_c_is_not_swallowed_by_an_import(tmp_path: Path, monkeypatch: pytes
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=DEADLINE)
     assert (process.returncode, errors) == (130, "stopped before it began\n")
+
+
+def test_a_command_may_run_in_a_thread_which_no_signal_reaches() -> None:
+    """As `main.main([...])` in a notebook's or a server's thread; Python sets handlers in the main one only."""
+    ended: list[object] = []
+
+    def command() -> None:
+        with one_line_failures():
+            ended.append("well")
+
+    thread = threading.Thread(target=command)
+    thread.start()
+    thread.join(DEADLINE)
+    assert ended == ["well"]
 
 
 @POSIX
