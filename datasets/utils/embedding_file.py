@@ -5,7 +5,6 @@ Those that are written are the same bytes whenever they are made from the same a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zipfile
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from utils.errors import UserError
-from utils.resume.files import atomic_write
+from utils.resume.files import atomic_write, file_digest
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
@@ -62,7 +61,7 @@ def read_embeddings(file: str) -> Embeddings:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int, size: int) -> Embeddings:
     """`changed` and `size` only tell one state of the file from another."""
-    return replace(_checked(path, read_arrays(path)), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return replace(_checked(path, read_arrays(path)), sha256=file_digest(path))
 
 
 def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:
