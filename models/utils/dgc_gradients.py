@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
 Loss = Callable[[Tensor, Tensor], Tensor]
 ALL = slice(None)
+CHUNK = 256  # images per pass over a whole set
 
 
 class Term(NamedTuple):

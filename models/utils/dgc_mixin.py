@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
 from models.utils.dgc_estimators import estimator_class, is_task_free
 from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
-from models.utils.dgc_gradients import ALL, Vector, borrowed, padded, share
-from models.utils.dgc_views import CHUNK, VIEWS, as_input, generators_put_back, raw_batches
+from models.utils.dgc_gradients import ALL, CHUNK, Vector, borrowed, padded, share
+from models.utils.dgc_views import VIEWS, as_input, generators_put_back, raw_batches
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 
