@@ -69,7 +69,7 @@ class DgcMixin:
         self.dgc_past = 0  # N_past: images of finished tasks; batches in a task-free run
         self.dgc_stream: tuple[Tensor, Tensor, Tensor] | None = None  # (inputs, un-augmented, labels) being observed
         self.dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
-        # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
+        # The dataset is the one that the hooks are given: some methods put another into `self.dataset`.
         self.dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         self._dgc_task_free = is_task_free(args)
         self._dgc_task_step = 0

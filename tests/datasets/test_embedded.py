@@ -54,7 +54,7 @@ def test_what_the_embeddings_are(embeddings: dict[str, np.ndarray]) -> None:
         assert (x.dtype, x.shape) == (np.int8, (make.CLASSES * size, FEATURES))
         assert np.bincount(y).tolist() == [size] * make.CLASSES, "labels without holes, all equally often"
         assert x.min() >= 0, "averages of what a ReLU lets through"
-        # Of 128 steps a third at least is used by every feature, and next to nothing is cut off.
+        # Every feature uses at least a third of the 128 steps, and next to nothing is cut off.
         assert x.max(axis=0).min() >= 42 and (x == 127).mean() < 1e-3
     assert (embeddings["scale"].dtype, embeddings["scale"].shape) == (np.float32, (FEATURES,))
     assert np.isfinite(embeddings["scale"]).all() and (embeddings["scale"] > 0).all()

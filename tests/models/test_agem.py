@@ -93,7 +93,7 @@ def flat_gradient(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([g.flatten() for g in torch.autograd.grad(cross_entropy(net(images), labels), net.parameters())])
 
 
-# Some gradients of the deeper network do not oppose the memory's.
+# Some gradients of the deeper network do not oppose the buffer's.
 DEEP = ["--backbone", "resnet18", "--num_filters", "2"]
 
 
@@ -158,7 +158,7 @@ def test_a_nan_in_replay_does_no_harm(tmp_path: Path, monkeypatch: pytest.Monkey
     assert model.buffer.num_seen_examples == seen["count"]
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_every_matrix_is_projected_and_nothing_else_is_trained(tmp_path: Path) -
         assert (parameter.requires_grad, parameter.grad is not None) == (projected, projected), name
         assert torch.equal(parameter, before[name]) != projected, name
     assert not torch.equal(model.net.bn1.running_mean, before["bn1.running_mean"])
-    # Of PyTorch, which has no other way to ask for the hooks that are left.
+    # A private name of PyTorch's, which has no other way to ask for the hooks that are left.
     assert not any(module._forward_pre_hooks for module in model.net.modules())
     assert uncapturable(model) == []
 
