@@ -23,6 +23,7 @@ ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
 SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4"}
 SAFETENSORS_TYPES |= {"I64": "<i8"}
+LARGE = 1 << 30  # bytes of an array
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip archive can hold
 
 
@@ -119,8 +120,10 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any], flag: str
     def write(file: BinaryIO) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy", EPOCH), "w") as entry:
-                    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+                values, entry = np.asarray(array, order="C"), zipfile.ZipInfo(f"{name}.npy", EPOCH)
+                # The form without a limit has other bytes, so only where the usual one (up to 2 GiB) might not do.
+                with archive.open(entry, "w", force_zip64=values.nbytes > LARGE) as file_in_archive:
+                    np.lib.format.write_array(file_in_archive, values, allow_pickle=False)
 
     atomic_write(path, write, flag=flag)
 
