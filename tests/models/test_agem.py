@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -20,7 +20,6 @@ from models.utils.averaged_gem import project_gradients
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

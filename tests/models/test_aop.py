@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build
 from torch import Tensor, nn
 
@@ -27,7 +27,6 @@ from models.aop_utils.projector import (
 )
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same_run, run
+from helpers import assert_same_run, run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, Killed, begin_task, build, kill_at
 from torch import nn
 
@@ -23,7 +23,6 @@ from models.dynamic_er import DynamicEr
 from models.dynamic_er_utils.expandable_net import ExpandableNet, align_new_classes
 from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
-from utils.resume.state import uncapturable
 from utils.schedulers import get_scheduler
 
 pytestmark = pytest.mark.numeric

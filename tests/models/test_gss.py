@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -23,7 +23,6 @@ from models.gss_utils.gradients import gradient_products
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteGuard
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import assert_same, run
+from helpers import assert_same, run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
@@ -20,7 +20,6 @@ from utils.augmentations import to_uint8
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

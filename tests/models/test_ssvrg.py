@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 
@@ -19,7 +19,6 @@ from backbone.ResNetBlock import ResNet
 from models.ssvrg import Ssvrg
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 from utils.training import train
 
 pytestmark = pytest.mark.numeric

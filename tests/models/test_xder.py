@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
@@ -24,7 +24,6 @@ from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 from utils.simclrloss import SupConLoss
 
 pytestmark = pytest.mark.numeric
