@@ -8,7 +8,6 @@ The file is for `python main.py --dataset seq-embeddings --embeddings a.npz`. Th
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shlex
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from utils.args import ArgumentParser, choice, number
 from utils.cli.checks import require_device
 from utils.cli.console import one_line_failures, open_standard_streams
 from utils.errors import UsageError
+from utils.resume.files import file_digest
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -74,7 +74,7 @@ def stored(train_x: Any, test_x: Any, dtype: str) -> dict[str, Any]:
 def provenance(args: argparse.Namespace, argv: list[str]) -> str:
     """The command, and the content of the file of weights."""
     file = args.loadcheck or args.weights
-    weights = f"; weights sha256 {hashlib.sha256(Path(file).read_bytes()).hexdigest()}" if file else ""
+    weights = f"; weights sha256 {file_digest(file)}" if file else ""
     return f"python embed.py {shlex.join(argv)}{weights}"
 
 

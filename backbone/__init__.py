@@ -10,29 +10,13 @@ from typing import Any
 import utils.cli.registry as registry
 from utils.cli.config import BACKBONE, selected, view
 
-# Filled by the decorator when a module is imported; names of files not yet imported come from `registry.scan`.
-REGISTERED_BACKBONES: dict[str, Callable[..., Any]] = {}
-
-
-def register_backbone(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator for a network class or factory; its parameters become flags (`--num_filters`)."""
-
-    def register(factory: Callable[..., Any]) -> Callable[..., Any]:
-        REGISTERED_BACKBONES[registry.normalise(name)] = factory
-        return factory
-
-    return register
-
-
-BACKBONES = registry.Kind("backbone", "backbone", "register_backbone", "", REGISTERED_BACKBONES)
-
-
-def get_backbone_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
-    return registry.scan(BACKBONES, plugins)
+BACKBONES = registry.Kind("backbone", "backbone")
+# The parameters of a registered network become flags (`--num_filters`).
+REGISTERED_BACKBONES, register_backbone = BACKBONES.registered, BACKBONES.register
 
 
 def get_backbone_names() -> list[str]:
-    return list(get_backbone_entries())
+    return list(registry.scan(BACKBONES))
 
 
 # Parameters of a backbone that follow from the dataset; all others become flags.

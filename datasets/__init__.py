@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,29 +26,13 @@ SETTINGS = ("class-il", "task-il", "domain-il", "general-continual", "biased-cla
 # Keys of a dataset YAML that datasets with loaders of their own take: lists of torchvision's transforms.
 TRANSFORMS = ("TRANSFORM", "TEST_TRANSFORM")
 
-REGISTERED_DATASETS: dict[str, type] = {}
-
-
-def register_dataset(name: str) -> Callable[[type], type]:
-    """Decorator that registers a dataset class under a name (a class attribute `NAME` does the same)."""
-
-    def register(cls: type) -> type:
-        REGISTERED_DATASETS[registry.normalise(name)] = cls
-        return cls
-
-    return register
-
-
-DATASETS = registry.Kind("dataset", "datasets", "register_dataset", "ContinualDataset", REGISTERED_DATASETS)
-
-
-def get_dataset_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
-    return registry.scan(DATASETS, plugins)
+DATASETS = registry.Kind("dataset", "datasets", "ContinualDataset")
+REGISTERED_DATASETS, register_dataset = DATASETS.registered, DATASETS.register
 
 
 def get_dataset_names(names_only: bool = False) -> Any:
     """The names, or a mapping from name to class (which imports every dataset)."""
-    entries = get_dataset_entries()
+    entries = registry.scan(DATASETS)
     return list(entries) if names_only else {name: entry.load() for name, entry in entries.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,12 @@ from utils.errors import UsageError, UserError
 if TYPE_CHECKING:
     from models.utils.continual_model import ContinualModel
 
-REGISTERED_MODELS: dict[str, type] = {}
+MODELS = registry.Kind("model", "models", "ContinualModel")
+REGISTERED_MODELS, register_model = MODELS.registered, MODELS.register
 
 
-def register_model(name: str) -> Callable[[type], type]:
-    """Decorator that registers a model class under a name (a class attribute `NAME` does the same)."""
-
-    def register(cls: type) -> type:
-        REGISTERED_MODELS[registry.normalise(name)] = cls
-        return cls
-
-    return register
-
-
-MODELS = registry.Kind("model", "models", "register_model", "ContinualModel", REGISTERED_MODELS)
-
-
-def get_model_entries(plugins: Sequence[str] = ()) -> dict[str, registry.Entry]:
-    return registry.scan(MODELS, plugins)
+def get_model_entries() -> dict[str, registry.Entry]:
+    return registry.scan(MODELS)
 
 
 def get_model_names() -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from models.utils.replay import CHUNK, ReplayModel, add_stored_weights, compute_logits, offer_task
+from models.utils.dgc_gradients import CHUNK
+from models.utils.replay import ReplayModel, add_stored_weights, compute_logits, offer_task
 from utils.args import ArgumentParser
 from utils.batch_norm import network_mode
 

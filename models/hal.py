@@ -55,8 +55,8 @@ class Hal(AnchorModel):
         add("--hal_lambda", type=weight, required=True, help="weight of the anchors' outputs, λ")
         add("--beta", type=number(float, 0, 1), required=True, help="decay of the running mean feature, β")
         add("--gamma", type=weight, required=True, help="anchors: weight of the distance to the mean feature, γ")
-        memory = "ring of equal portions per task (the paper), or a reservoir (as Mammoth until 2023)"
-        add("--hal_memory", type=choice("ring", "reservoir"), default="ring", help=memory)
+        kept = "ring of equal portions per task (the paper), or a reservoir (as Mammoth until 2023)"
+        add("--hal_memory", type=choice("ring", "reservoir"), default="ring", help=kept)
         finetune = "simulate forgetting by one epoch on the buffer (the paper), or by one batch of it (as Mammoth)"
         add("--hal_finetune", type=choice("epoch", "batch"), default="epoch", help=finetune)
         add(

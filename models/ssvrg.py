@@ -71,8 +71,8 @@ class Ssvrg(StageModel):
             self.begin_stage()
         parts: Parts = [(1 - past, (inputs, labels))]
         if past:
-            memory = self.memory if self.snapshot else self.buffer
-            images, targets = memory.get_data(args.minibatch_size, transform=self.transform, device=self.device)
+            buffer = self.stage_buffer if self.snapshot else self.buffer
+            images, targets = buffer.get_data(args.minibatch_size, transform=self.transform, device=self.device)
             parts.append((past, (images, targets)))
         self.opt.zero_grad()
         loss = self._loss(self.net, parts)

@@ -9,6 +9,7 @@ import torch
 
 from main import initialize
 from utils.cli.parse import parse_args
+from utils.resume.state import pack
 from utils.training import train
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,11 @@ def run(base_path: Path, *flags: str, model: str = "er", seed: int = 0) -> tuple
     built, dataset, args = initialize(args)
     summary = train(built, dataset, args)
     return summary, built, run_directory(base_path)
+
+
+def uncapturable(model: torch.nn.Module) -> list[str]:
+    """`name (class)` of everything that a resumed run would not get back."""
+    return pack(model)["uncaptured"]
 
 
 def run_directory(base_path: Path) -> Path:

@@ -1,8 +1,9 @@
-"""Herding: the few rows whose mean feature is closest to that of all (Welling 2009; iCaRL)."""
+"""Which images of a class are kept: herding (Welling 2009; iCaRL) finds the few whose mean feature is that of all."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,3 +29,11 @@ def herd(features: Tensor, quota: int) -> Tensor:
         products += centred @ centred.index_select(0, pick)[0]
         picks.append(pick)
     return torch.cat(picks)
+
+
+def first_of_each(buffer: Any, n_classes: int, quota: int) -> dict[str, Tensor]:
+    """All fields of the first `quota` stored images of each class 0 … n_classes − 1."""
+    labels = buffer.labels[: len(buffer)].cpu()
+    rows = [labels.new_empty(0)] + [(labels == label).nonzero()[:quota, 0] for label in range(n_classes)]
+    index = torch.cat(rows).to(buffer.device)
+    return {name: getattr(buffer, name)[index] for name in buffer.used_attributes}

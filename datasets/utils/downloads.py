@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from utils.errors import UserError
-from utils.resume.files import atomic_write, one_line_errors
+from utils.resume.files import atomic_write, file_digest, one_line_errors
 
 CONNECT_SECONDS = 1.5  # to look up a server's name and reach it: a machine without a network should say so soon
 STALL_SECONDS = 10  # without a byte from a server that was reached
@@ -61,11 +61,8 @@ def has_md5(path: Path, md5: str) -> bool:
     """Whether a file exists and has a checksum."""
     if not path.is_file():
         return False
-    digest = hashlib.md5(usedforsecurity=False)
-    with one_line_reads(path), open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest() == md5
+    with one_line_reads(path):
+        return file_digest(path, "md5") == md5
 
 
 def _fetch(urls: Sequence[str], path: Path, md5: str) -> None:

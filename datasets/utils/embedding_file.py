@@ -5,7 +5,6 @@ Those that are written are the same bytes whenever they are made from the same a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zipfile
@@ -18,12 +17,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from utils.errors import UserError
-from utils.resume.files import atomic_write
+from utils.resume.files import atomic_write, file_digest
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 VECTOR_TYPES = ("float16", "float32", "int8")
 SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4"}
 SAFETENSORS_TYPES |= {"I64": "<i8"}
+LARGE = 1 << 30  # bytes of an array
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip archive can hold
 
 
@@ -62,7 +62,7 @@ def read_embeddings(file: str) -> Embeddings:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int, size: int) -> Embeddings:
     """`changed` and `size` only tell one state of the file from another."""
-    return replace(_checked(path, read_arrays(path)), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return replace(_checked(path, read_arrays(path)), sha256=file_digest(path))
 
 
 def write_embeddings(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -120,8 +120,10 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any], flag: str
     def write(file: BinaryIO) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy", EPOCH), "w") as entry:
-                    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+                values, entry = np.asarray(array, order="C"), zipfile.ZipInfo(f"{name}.npy", EPOCH)
+                # The form without a limit has other bytes, so only where the usual one (up to 2 GiB) might not do.
+                with archive.open(entry, "w", force_zip64=values.nbytes > LARGE) as file_in_archive:
+                    np.lib.format.write_array(file_in_archive, values, allow_pickle=False)
 
     atomic_write(path, write, flag=flag)
 

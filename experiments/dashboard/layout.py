@@ -189,7 +189,7 @@ def _measures_gradients(cells: Iterable[Cell]) -> bool:
 def telling_settings(cells: Sequence[Cell], first: Sequence[str]) -> tuple[str, ...]:
     """A few settings, as few as a greedy search finds, in which any two rows differ that are not the same runs.
 
-    Of `first` those are taken that differ at all, since they are what a reader looks for.
+    Those of `first` that differ at all are taken, since they are what a reader looks for.
     """
     configs = _distinct_configs(cells)
     names = sorted({name for config in configs for name in config})

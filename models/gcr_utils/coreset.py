@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from models.gcr_utils.candidates import CandidateReservoir, per_row
 from models.gcr_utils.selection import logit_gradients, select
-from models.utils.replay import CHUNK, ReplayModel, to_input, training_set
+from models.utils.dgc_gradients import CHUNK
+from models.utils.replay import ReplayModel, to_input, training_set
 from utils.batch_norm import network_mode
 from utils.schedulers import task_epochs
 

@@ -18,9 +18,9 @@ class ScoredBuffer(Buffer):
     """Greedy replacement (Aljundi et al. 2019, Algorithm 2), for batches; low scores are precious.
 
     Free slots are filled in order, at the score of the whole batch. Once there are none, a batch with a score of 1 or
-    more (its gradient does not oppose those of all images that it was compared with) is ignored. Of any other, each
-    image in turn draws a slot i with a probability proportional to its score C_i, and takes it, with its own score c,
-    with probability C_i / (C_i + c).
+    more (its gradient does not oppose those of all images that it was compared with) is ignored. Each image
+    of any other draws in turn a slot i with a probability proportional to its score C_i, and takes it, with its own
+    score c, with probability C_i / (C_i + c).
 
     Scores are kept on the host, where slots are drawn; `draws` is the generator for that.
     """

@@ -23,7 +23,7 @@ class StageModel(ReplayModel):
     def __init__(self, backbone: Any, loss: Any, args: Any, transform: Any, dataset: Any = None):
         super().__init__(backbone, loss, args, transform, dataset)
         # What a stage replays. With boundaries that is the buffer itself, which stays as it is during a task.
-        self.memory = self.make_buffer() if args.task_free else self.buffer
+        self.stage_buffer = self.make_buffer() if args.task_free else self.buffer
         self.full_transform = self.dataset.get_batch_transform(augment=args.ssvrg_full == "train", stream="ssvrg")
         self.snapshot: list[nn.Module] = []  # θ̃; in a list, to be no submodule
         self.full_gradient: Vector = {}  # ṽ/t + μ̃·(t−1)/t
@@ -43,12 +43,12 @@ class StageModel(ReplayModel):
         """θ̃ ← θ, and the full gradients there."""
         self.snapshot = [copy.deepcopy(self.net)]  # with its modes: a frozen body's BatchNorm stays in eval mode
         if self.args.task_free:
-            self.memory.load_state_dict(self.buffer.state_dict())
+            self.stage_buffer.load_state_dict(self.buffer.state_dict())
         past, self.full_gradient = self.past_share(), {}
         if self.args.ssvrg_current:
             accumulate(self.full_gradient, self._mean_gradient(self.task_batches()), 1 - past)
         if past:
-            accumulate(self.full_gradient, self._mean_gradient(self.memory_batches()), past)
+            accumulate(self.full_gradient, self._mean_gradient(self.buffer_batches()), past)
 
     def _mean_gradient(self, batches: Iterable[Batch]) -> Vector:
         """G(D;θ̃) from batches of a set; the live network stands for θ̃, which it equals now."""
@@ -65,9 +65,9 @@ class StageModel(ReplayModel):
             images, labels = task.batch(rows).to(self.device), task.targets.index_select(0, rows).to(self.device)
             yield apply_transform(images, self.full_transform), labels
 
-    def memory_batches(self) -> Iterator[Batch]:
-        for rows in self.shuffled(len(self.memory), self.args.minibatch_size):
-            images, labels = self.memory.get_data_by_index(rows, self.full_transform, self.device)
+    def buffer_batches(self) -> Iterator[Batch]:
+        for rows in self.shuffled(len(self.stage_buffer), self.args.minibatch_size):
+            images, labels = self.stage_buffer.get_data_by_index(rows, self.full_transform, self.device)
             yield images, labels
 
     def shuffled(self, count: int, size: int) -> tuple[Tensor, ...]:

@@ -1,10 +1,9 @@
-"""The flags of Dynamic Gradient Calibration, which of them contradict each other, and the correction's shape."""
+"""The flags of Dynamic Gradient Calibration, and which of them contradict each other."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -85,9 +84,3 @@ def check_dgc_args(args: argparse.Namespace) -> None:
         logging.warning(
             "--dgc_m 1: Γ' then takes in the noise of a batch at every step; the paper's own table collapses"
         )
-
-
-def correction_scale(args: argparse.Namespace, step: int) -> float:
-    """How much of the correction is applied at a step of a task (from 0): the one place that gives it its shape."""
-    decay = 1.0 if args.dgc_decay is None else math.exp(-step / args.dgc_decay)
-    return args.dgc_alpha * decay

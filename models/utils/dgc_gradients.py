@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 Vector = dict[str, Tensor]  # one tensor per parameter, by name, with its shape and strides
 Loss = Callable[[Tensor, Tensor], Tensor]
 ALL = slice(None)
+CHUNK = 256  # images per pass over a whole set
 
 
 class Term(NamedTuple):
@@ -118,6 +119,22 @@ def accumulate(total: Vector, vector: Vector, scale: float = 1.0) -> None:
         total[name] = padded(total[name], value) if name in total else torch.zeros_like(value)
     if vector:
         torch._foreach_add_([total[name] for name in vector], list(vector.values()), alpha=scale)
+
+
+def add_to_gradients(parameters: Iterable[tuple[str, Tensor]], vector: Vector, scale: float | Tensor) -> None:
+    """`.grad` += scale · vector, where it is trained; a parameter without a gradient gets this one."""
+    gradients, additions = [], []
+    for name, p in parameters:
+        if name in vector and p.requires_grad:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            gradients.append(p.grad)
+            additions.append(padded(vector[name], p))
+    if not gradients:
+        return
+    if isinstance(scale, Tensor):  # to read it would make the host wait
+        additions, scale = list(torch._foreach_mul(additions, scale)), 1.0
+    torch._foreach_add_(gradients, additions, alpha=scale)
 
 
 def shrink(vector: Vector, factor: float) -> None:

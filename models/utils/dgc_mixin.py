@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import operator
 import random
 from collections.abc import Callable, Iterator
@@ -34,9 +35,9 @@ from torch import Tensor, nn
 
 from models.utils.dgc_draws import Draw, Recorder, UsageError, images_and_labels
 from models.utils.dgc_estimators import estimator_class, is_task_free
-from models.utils.dgc_flags import add_dgc_args, check_dgc_args, correction_scale
-from models.utils.dgc_gradients import ALL, Vector, borrowed, padded, share
-from models.utils.dgc_views import CHUNK, VIEWS, as_input, generators_put_back, raw_batches
+from models.utils.dgc_flags import add_dgc_args, check_dgc_args
+from models.utils.dgc_gradients import ALL, CHUNK, add_to_gradients, borrowed, share
+from models.utils.dgc_views import VIEWS, as_input, generators_put_back, raw_batches
 
 IDLE = 100  # task-free: batches without a correction until DGC is taken to have nothing to do
 
@@ -68,7 +69,7 @@ class DgcMixin:
         self.dgc_past = 0  # N_past: images of finished tasks; batches in a task-free run
         self.dgc_stream: tuple[Tensor, Tensor, Tensor] | None = None  # (inputs, un-augmented, labels) being observed
         self.dgc_generator = torch.Generator().manual_seed(0x5DEECE66D ^ (getattr(args, "seed", None) or 0))
-        # Of the dataset that the hooks are given: some methods put another one into `self.dataset`.
+        # The dataset is the one that the hooks are given: some methods put another into `self.dataset`.
         self.dgc_training_set: Callable[[], Any] = lambda: self.dataset.train_loader.dataset
         self._dgc_task_free = is_task_free(args)
         self._dgc_task_step = 0
@@ -322,22 +323,7 @@ class DgcMixin:
             draws = self.dgc_past and self.dgc_replay_weight() is not None
             self._dgc_used = not self.dgc.NEEDS_DRAW or bool(draws)
         for vector, scale in self.dgc.correction(correction_scale(self.args, self._dgc_task_step)):
-            self._dgc_add(optimizer, vector, scale)
-
-    def _dgc_add(self, optimizer: Any, vector: Vector, scale: float | Tensor) -> None:
-        """To every trainable parameter of the optimizer; one without a gradient gets the correction as its gradient."""
-        gradients, additions = [], []
-        for name, p in self._dgc_stepped(optimizer):
-            if name in vector and p.requires_grad:
-                if p.grad is None:
-                    p.grad = torch.zeros_like(p)
-                gradients.append(p.grad)
-                additions.append(padded(vector[name], p))
-        if not gradients:
-            return
-        if isinstance(scale, Tensor):  # to read it would make the host wait
-            additions, scale = list(torch._foreach_mul(additions, scale)), 1.0
-        torch._foreach_add_(gradients, additions, alpha=scale)
+            add_to_gradients(self._dgc_stepped(optimizer), vector, scale)
 
     def _dgc_stepped(self, optimizer: Any) -> list[tuple[str, Tensor]]:
         """The network's parameters that the optimizer has; their names are looked up again if it gets others."""
@@ -425,6 +411,12 @@ class DgcMixin:
     def _dgc_refuse(self, reason: str) -> NoReturn:
         name = self.NAME  # type: ignore[attr-defined]
         raise UsageError(f"{name}: DGC corrects the cross-entropy of replayed images, but its base {reason}")
+
+
+def correction_scale(args: Any, step: int) -> float:
+    """How much of the correction is applied at a step of a task (from 0): the one place that gives it its shape."""
+    decay = 1.0 if args.dgc_decay is None else math.exp(-step / args.dgc_decay)
+    return args.dgc_alpha * decay
 
 
 # -- looking at the base ------------------------------------------------------------------------------------

@@ -23,11 +23,10 @@ import torch
 from torch import Tensor
 
 from models.utils.dgc_estimators import is_task_free
-from models.utils.dgc_gradients import ALL, Pass, Term
+from models.utils.dgc_gradients import ALL, CHUNK, Pass, Term
 from utils.augmentations import apply_transform
 
 UNITS = {torch.uint8: 255, torch.int8: 127, torch.float16: 1}
-CHUNK = 256  # images per pass when a gradient over a whole set is taken
 
 
 # -- reading images ----------------------------------------------------------------------------------------------------

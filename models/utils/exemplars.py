@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from datasets.utils.image_set import ImageSet
-from models.utils.replay import CHUNK
+from models.utils.dgc_gradients import CHUNK
 from utils.buffer import Buffer
 from utils.errors import UsageError
-from utils.herding import herd
+from utils.herding import first_of_each, herd
 
 
 def require_own_classes(model: Any) -> None:
@@ -29,10 +29,7 @@ def keep_first_of_each(buffer: Buffer, n_classes: int, quota: int) -> None:
     """Keep the first `quota` images of each class 0 … n_classes − 1, in their order; forget all others."""
     if buffer.is_empty():
         return
-    labels = buffer.labels[: len(buffer)].cpu()
-    rows = [labels.new_empty(0)] + [(labels == label).nonzero()[:quota, 0] for label in range(n_classes)]
-    index = torch.cat(rows).to(buffer.device)
-    kept = {name: getattr(buffer, name)[index] for name in buffer.used_attributes}
+    kept = first_of_each(buffer, n_classes, quota)
     buffer.empty()
     buffer.add_data(**kept)
 

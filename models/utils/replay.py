@@ -17,7 +17,6 @@ from utils.augmentations import apply_transform, to_unit_float
 from utils.buffer import Buffer
 from utils.errors import UsageError
 
-CHUNK = 256  # images per forward pass over a whole set
 READ = 1024  # images read at once at the end of a task
 
 

@@ -241,7 +241,7 @@ def test_mlp_starts_with_xavier_weights_and_zero_biases():
             weight = layer.weight.detach()
             n, limit = weight.numel(), math.sqrt(6 / (layer.in_features + layer.out_features))
             assert limit == pytest.approx(bound, abs=5e-5) and (layer.bias == 0).all()
-            # Of n uniform numbers the largest misses the bound by more than 20/n of it once in e²⁰ times.
+            # The largest of n uniform numbers misses the bound by more than 20/n of it once in e²⁰ times.
             assert limit * (1 - 20 / n) < weight.abs().max() <= limit
             # The mean square has the relative standard deviation 2/√(5n): eight of them.
             assert weight.square().mean().item() == pytest.approx(limit**2 / 3, rel=8 * 2 / math.sqrt(5 * n))

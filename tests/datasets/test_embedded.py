@@ -14,6 +14,7 @@ import datasets.embedded.make as make
 from backbone.ResNetBlock import resnet8
 from datasets.embedded.make import WEIGHTS
 from datasets.seq_embeddings import EMBEDDED
+from datasets.utils import embedding_file
 from datasets.utils.embedding_file import read_embeddings, write_npz
 
 TRAIN_IMAGES, TEST_IMAGES, FEATURES = 200, 100, 128
@@ -54,7 +55,7 @@ def test_what_the_embeddings_are(embeddings: dict[str, np.ndarray]) -> None:
         assert (x.dtype, x.shape) == (np.int8, (make.CLASSES * size, FEATURES))
         assert np.bincount(y).tolist() == [size] * make.CLASSES, "labels without holes, all equally often"
         assert x.min() >= 0, "averages of what a ReLU lets through"
-        # Of 128 steps a third at least is used by every feature, and next to nothing is cut off.
+        # Every feature uses at least a third of the 128 steps, and next to nothing is cut off.
         assert x.max(axis=0).min() >= 42 and (x == 127).mean() < 1e-3
     assert (embeddings["scale"].dtype, embeddings["scale"].shape) == (np.float32, (FEATURES,))
     assert np.isfinite(embeddings["scale"]).all() and (embeddings["scale"] > 0).all()
@@ -152,3 +153,13 @@ def test_an_archive_has_no_time_and_keeps_shapes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Object arrays"):
         write_npz(tmp_path / "b.npz", {"a": np.array([{}])})
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_an_array_larger_than_the_usual_form_allows_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above 2 GiB, which these limits stand for, the embeddings of hours would be lost at the end."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1000)
+    monkeypatch.setattr(embedding_file, "LARGE", 500)
+    arrays = {"train_x": np.arange(600, dtype=np.float32), "train_y": np.arange(3)}
+    write_npz(tmp_path / "large.npz", arrays)
+    with np.load(tmp_path / "large.npz") as written:
+        assert all(np.array_equal(written[name], array) for name, array in arrays.items())

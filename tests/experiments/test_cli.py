@@ -145,7 +145,7 @@ def test_table_status_and_plan_of_a_finished_grid(tmp_path: Path, capsys: pytest
 def test_runs_of_another_machine_are_known_by_their_stored_results(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Of four runs here has one, the file of another machine has that and two more."""
+    """One of four runs is here; the file of another machine has that one and two more."""
     content = {"flags": DIGITS, "rows": {"ER": {"model": "er"}, "SGD": SGD}}
     there = expanded(tmp_path, seeds=2, **content)
     for cell, final in zip(there.cells[:3], (60, 70, 20), strict=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -20,7 +20,6 @@ from models.utils.averaged_gem import project_gradients
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 
@@ -93,7 +92,7 @@ def flat_gradient(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([g.flatten() for g in torch.autograd.grad(cross_entropy(net(images), labels), net.parameters())])
 
 
-# Some gradients of the deeper network do not oppose the memory's.
+# Some gradients of the deeper network do not oppose the buffer's.
 DEEP = ["--backbone", "resnet18", "--num_filters", "2"]
 
 
@@ -158,7 +157,7 @@ def test_a_nan_in_replay_does_no_harm(tmp_path: Path, monkeypatch: pytest.Monkey
     assert model.buffer.num_seen_examples == seen["count"]
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build
 from torch import Tensor, nn
 
@@ -27,7 +27,6 @@ from models.aop_utils.projector import (
 )
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 
@@ -231,7 +230,7 @@ def test_every_matrix_is_projected_and_nothing_else_is_trained(tmp_path: Path) -
         assert (parameter.requires_grad, parameter.grad is not None) == (projected, projected), name
         assert torch.equal(parameter, before[name]) != projected, name
     assert not torch.equal(model.net.bn1.running_mean, before["bn1.running_mean"])
-    # Of PyTorch, which has no other way to ask for the hooks that are left.
+    # A private name of PyTorch's, which has no other way to ask for the hooks that are left.
     assert not any(module._forward_pre_hooks for module in model.net.modules())
     assert uncapturable(model) == []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, assert_sgd_step, begin_task, build, record_draws
 
 from models.derpp import Derpp
@@ -16,7 +16,6 @@ from utils.augmentations import to_uint8
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

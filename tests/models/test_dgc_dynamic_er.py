@@ -24,7 +24,7 @@ from dgc_helpers import (
     flat,
     state,
 )
-from helpers import RESULT_FILES, assert_same_run, run
+from helpers import RESULT_FILES, assert_same_run, run, uncapturable
 from method_helpers import RESNET, Killed, kill_at
 from torch import Tensor
 
@@ -33,7 +33,6 @@ from models.dgc_dynamic_er import DgcDynamicEr
 from models.utils.dgc_reference import Batch, Closed, Released, Sampled, State
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 from utils.training import train
 
 pytestmark = pytest.mark.numeric

@@ -1,4 +1,4 @@
-"""Dynamic ER: how the network grows and freezes, the loss of a step, alignment, memory, hand-over and exact resume."""
+"""Dynamic ER: how the network grows and freezes, a step's loss, alignment, exemplars, hand-over and exact resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same_run, run
+from helpers import assert_same_run, run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, Killed, begin_task, build, kill_at
 from torch import nn
 
@@ -23,7 +23,6 @@ from models.dynamic_er import DynamicEr
 from models.dynamic_er_utils.expandable_net import ExpandableNet, align_new_classes
 from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
-from utils.resume.state import uncapturable
 from utils.schedulers import get_scheduler
 
 pytestmark = pytest.mark.numeric
@@ -165,7 +164,7 @@ def test_a_step_is_the_gradient_of_both_losses(device: torch.device, tmp_path: P
     assert first["loss"] == first["loss_main"] and first["loss_auxiliary"] == 0
     finish_task(model, batches, 3)
     inputs, labels, not_aug_inputs = begin_task(model)[0]
-    assert {int(label) for label in labels} == {0, 1, 2, 3}  # of the task (2, 3) and of memory
+    assert {int(label) for label in labels} == {0, 1, 2, 3}  # of the task (2, 3) and of the buffer
     net = copy.deepcopy(model.net)
     terms = model.observe(inputs, labels, not_aug_inputs)
 
@@ -231,7 +230,7 @@ def test_new_classes_are_aligned_from_the_second_task_on(tmp_path: Path) -> None
         assert_equal_states(state(model.net), expected)  # nothing else moves, not even the biases
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 def slow_herding(features: torch.Tensor, quota: int) -> list[int]:
@@ -287,7 +286,7 @@ def test_memory_is_merged_into_the_task(tmp_path: Path) -> None:
 
 
 def test_odd_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks of different sizes, one image per class in memory, a short last batch, forward transfer, a schedule."""
+    """Tasks of different sizes, one stored image per class, a short last batch, forward transfer, a schedule."""
     monkeypatch.setattr(SequentialDigits, "N_CLASSES_PER_TASK", [3, 1, 4, 2])
     monkeypatch.setattr(SequentialDigits, "N_TASKS", 4)
     schedule = ["--lr_scheduler", "multisteplr", "--lr_milestones", "0.5", "--n_epochs", "2"]

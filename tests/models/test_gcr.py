@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, assert_sgd_step, begin_task, build
 from torch import Tensor, nn
 
@@ -21,7 +21,6 @@ from models.gcr_utils.selection import class_quotas, gram_matrix, logit_gradient
 from utils.augmentations import to_uint8
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

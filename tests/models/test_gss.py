@@ -1,4 +1,4 @@
-"""GSS: scores against gradients taken image by image, what the memory does with them, learning, and exact resume."""
+"""GSS: scores against gradients taken image by image, what the buffer does with them, learning, and exact resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -23,7 +23,6 @@ from models.gss_utils.gradients import gradient_products
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.resume.guard import NonFiniteGuard
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 
@@ -81,9 +80,9 @@ def one_by_one(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def brute_force(net: nn.Module, stream: Any, memory: Any) -> list[float]:
+def brute_force(net: nn.Module, stream: Any, buffer: Any) -> list[float]:
     """1 + the highest cosine, for the gradient of the batch's loss and for those of its images."""
-    rows, h = one_by_one(net, *stream), one_by_one(net, *memory)
+    rows, h = one_by_one(net, *stream), one_by_one(net, *buffer)
     parameters = [p for p in net.parameters() if p.requires_grad]
     batch = torch.autograd.grad(cross_entropy(net(stream[0]), stream[1]), parameters, materialize_grads=True)
     rows = torch.cat((torch.cat([gradient.flatten() for gradient in batch])[None], rows))
@@ -99,18 +98,18 @@ def test_scores_are_those_of_single_gradients(
     random = torch.Generator().manual_seed(1)
     images = torch.randn(12, 3, 12, 12, generator=random, dtype=torch.float64).to(memory_format=layout)
     labels = torch.randint(5, (12,), generator=random)
-    stream, memory = (images[:7], labels[:7]), (images[7:], labels[7:])
+    stream, buffer = (images[:7], labels[:7]), (images[7:], labels[7:])
     for size in (gss_gradients.BLOCK, 100):  # also in small blocks
         monkeypatch.setattr(gss_gradients, "BLOCK", size)
-        products = gradient_products(net, cross_entropy, stream, memory)
+        products = gradient_products(net, cross_entropy, stream, buffer)
         net.eval()
-        g, h = one_by_one(net, *stream), one_by_one(net, *memory)
+        g, h = one_by_one(net, *stream), one_by_one(net, *buffer)
         exact = {"atol": 1e-8, "rtol": 1e-8}
         torch.testing.assert_close(products.cross, g @ h.T, **exact)
         torch.testing.assert_close(products.squares, torch.cat((g, h)).square().sum(1), **exact)
         torch.testing.assert_close(products.batch_square, g.mean(0).square().sum(), **exact)
         scores = products.scores().tolist()
-        assert scores == pytest.approx(brute_force(net, stream, memory), abs=1e-8)
+        assert scores == pytest.approx(brute_force(net, stream, buffer), abs=1e-8)
         assert max(scores) - min(scores) > 0.02
 
 
@@ -124,7 +123,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert modes == [module.training for module in net.modules()] and modes[0] and not all(modes)
     assert (net.conv1.weight.grad == 1).all() and net.classifier.weight.grad is None
-    # Of PyTorch, which has no other way to ask for the hooks that are left.
+    # A private name of PyTorch's, which has no other way to ask for the hooks that are left.
     assert not any(module._forward_hooks for module in net.modules()) and not scores.requires_grad
 
 
@@ -150,7 +149,7 @@ def test_a_zero_gradient_is_like_nothing() -> None:
     assert same.tolist() == pytest.approx([2, 2]) and opposed.tolist() == pytest.approx([0, 0], abs=1e-6)
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 def scored_buffer(size: int, seed: int = 0) -> ScoredBuffer:

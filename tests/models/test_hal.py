@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import assert_same, run
+from helpers import assert_same, run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
@@ -20,7 +20,6 @@ from utils.augmentations import to_uint8
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 
@@ -315,10 +314,10 @@ def test_the_objective_of_anchors_falls(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("finetune", "images"), [("epoch", 70), ("batch", 32)])
-def test_hindsight_is_sgd_on_the_memory(
+def test_hindsight_is_sgd_on_the_buffer(
     finetune: str, images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """θ_M: an epoch over the memory, every image once, or one batch of it."""
+    """θ_M: an epoch over the buffer, every image once, or one batch of it."""
     flags = ["--buffer_size", "350", "--hal_finetune", finetune, "--lr", "0.1", *RESNET]
     model = build("hal", tmp_path, *flags)
     for batch in begin_task(model)[:4]:
@@ -341,33 +340,33 @@ def test_hindsight_is_sgd_on_the_memory(
     assert_same(model.net.state_dict(), before)
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 def images_of(first: int, last: int) -> torch.Tensor:
     return torch.arange(first, last, dtype=torch.uint8).view(-1, 1, 1, 1)
 
 
-def offer(memory: TaskPortions, first: int, last: int) -> list[int]:
-    memory.add_data(images_of(first, last), labels=torch.arange(first, last))
-    stored = memory.labels[: len(memory)].tolist()
-    assert memory.examples[: len(memory)].flatten().tolist() == stored
+def offer(buffer: TaskPortions, first: int, last: int) -> list[int]:
+    buffer.add_data(images_of(first, last), labels=torch.arange(first, last))
+    stored = buffer.labels[: len(buffer)].tolist()
+    assert buffer.examples[: len(buffer)].flatten().tolist() == stored
     return stored
 
 
 def test_ring(device: torch.device) -> None:
     """11 slots for 2 tasks: 5 each."""
-    memory = TaskPortions(11, 2, device, torch.Generator())
-    memory.begin_portion(0)
-    assert memory.is_empty() and len(memory) == 0
-    assert offer(memory, 0, 3) == [0, 1, 2]
-    assert offer(memory, 3, 7) == [5, 6, 2, 3, 4]  # in turn
-    assert offer(memory, 7, 20) == [15, 16, 17, 18, 19]  # more than there are slots: the latest
-    memory.begin_portion(1)
-    assert offer(memory, 20, 22) == [15, 16, 17, 18, 19, 20, 21]
-    assert set(memory.get_data(11)[1].tolist()) == set(memory.labels[:7].tolist())  # blank slots are not drawn
-    saved = copy.deepcopy(memory.state_dict())
-    expected = offer(memory, 22, 26)
+    buffer = TaskPortions(11, 2, device, torch.Generator())
+    buffer.begin_portion(0)
+    assert buffer.is_empty() and len(buffer) == 0
+    assert offer(buffer, 0, 3) == [0, 1, 2]
+    assert offer(buffer, 3, 7) == [5, 6, 2, 3, 4]  # in turn
+    assert offer(buffer, 7, 20) == [15, 16, 17, 18, 19]  # more than there are slots: the latest
+    buffer.begin_portion(1)
+    assert offer(buffer, 20, 22) == [15, 16, 17, 18, 19, 20, 21]
+    assert set(buffer.get_data(11)[1].tolist()) == set(buffer.labels[:7].tolist())  # blank slots are not drawn
+    saved = copy.deepcopy(buffer.state_dict())
+    expected = offer(buffer, 22, 26)
     assert expected == [15, 16, 17, 18, 19, 25, 21, 22, 23, 24]
     resumed = TaskPortions(11, 2, device, torch.Generator())
     resumed.load_state_dict(saved)
@@ -377,25 +376,25 @@ def test_ring(device: torch.device) -> None:
 
 
 def test_a_short_task_leaves_no_gap() -> None:
-    memory = TaskPortions(10, 2, torch.device("cpu"), torch.Generator())
-    memory.begin_portion(0)
-    offer(memory, 0, 2)
-    memory.begin_portion(1)
-    assert offer(memory, 2, 9) == [0, 1, 7, 8, 4, 5, 6]
+    buffer = TaskPortions(10, 2, torch.device("cpu"), torch.Generator())
+    buffer.begin_portion(0)
+    offer(buffer, 0, 2)
+    buffer.begin_portion(1)
+    assert offer(buffer, 2, 9) == [0, 1, 7, 8, 4, 5, 6]
     with pytest.raises(ValueError, match="buffer_size 2 is too small for 3 portions"):
         TaskPortions(2, 3, torch.device("cpu"), torch.Generator())
 
 
-def test_a_memory_that_was_handed_over_keeps_its_past() -> None:
-    memory = TaskPortions(6, 3, torch.device("cpu"), torch.Generator())
-    memory.load_state_dict(
+def test_a_buffer_that_was_handed_over_keeps_its_past() -> None:
+    buffer = TaskPortions(6, 3, torch.device("cpu"), torch.Generator())
+    buffer.load_state_dict(
         {"buffer_size": 6, "num_seen_examples": 6, "fields": {"examples": images_of(0, 6), "labels": torch.arange(6)}}
     )
-    memory.begin_portion(1)
-    assert offer(memory, 6, 7) == [0, 1, 6]
+    buffer.begin_portion(1)
+    assert offer(buffer, 6, 7) == [0, 1, 6]
 
 
-def test_memory_holds_the_latest_images_of_each_task(tmp_path: Path, few_anchor_steps: None) -> None:
+def test_buffer_holds_the_latest_images_of_each_task(tmp_path: Path, few_anchor_steps: None) -> None:
     model = build("hal", tmp_path, "--buffer_size", "53")
     latest: list[torch.Tensor] = []
     for task in range(5):
@@ -424,15 +423,15 @@ def test_it_beats_fine_tuning(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("memory", "network"), [("ring", [*RESNET, "--batch_size", "70"]), ("reservoir", [])])
+@pytest.mark.parametrize(("buffer", "network"), [("ring", [*RESNET, "--batch_size", "70"]), ("reservoir", [])])
 def test_tasks_of_any_size_and_a_buffer_smaller_than_the_classes(
-    memory: str, network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_anchor_steps: None
+    buffer: str, network: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_anchor_steps: None
 ) -> None:
     monkeypatch.setattr(SequentialDigits, "N_CLASSES_PER_TASK", [3, 1, 4, 2])
     monkeypatch.setattr(SequentialDigits, "N_TASKS", 4)
-    flags = ["--buffer_size", "9", "--n_epochs", "1", "--hal_memory", memory, "-O", "1", *network]
+    flags = ["--buffer_size", "9", "--n_epochs", "1", "--hal_memory", buffer, "-O", "1", *network]
     _, model, _ = run(tmp_path, *flags, model="hal")
-    assert len(model.buffer) == {"ring": 8, "reservoir": 9}[memory] and uncapturable(model) == []
+    assert len(model.buffer) == {"ring": 8, "reservoir": 9}[buffer] and uncapturable(model) == []
     assert model.anchors.isfinite().all() and (model.anchors.flatten(1) != 0).any(1).all()
 
 

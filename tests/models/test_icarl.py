@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import final_state, run, run_directory
+from helpers import final_state, run, run_directory, uncapturable
 from method_helpers import RESNET, Killed, assert_exact_resume, begin_task, build, kill_at
 
 from datasets.seq_digits import SequentialDigits
@@ -19,7 +19,6 @@ from utils.augmentations import to_uint8
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
 from utils.herding import herd
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import PAPER_COLUMNS, RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 
@@ -19,7 +19,6 @@ from models.moca import Moca
 from models.moca_utils.cosine_head import CosineHead, direction
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 
 pytestmark = pytest.mark.numeric
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import Tensor, nn
 
@@ -19,7 +19,6 @@ from backbone.ResNetBlock import ResNet
 from models.ssvrg import Ssvrg
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 from utils.training import train
 
 pytestmark = pytest.mark.numeric
@@ -60,10 +59,10 @@ class Twin:
         total = sum(len(labels) * self.g((images, labels), theta, self.full_mode) for images, labels in batches)
         return total / sum(len(labels) for _, labels in batches)
 
-    def begin_stage(self, task: list[Batch], memory: list[Batch], theta: State) -> None:
+    def begin_stage(self, task: list[Batch], buffer: list[Batch], theta: State) -> None:
         self.theta_tilde = theta
         self.v = self.G(task, theta) if self.current else None
-        self.mu = self.G(memory, theta) if self.past else None
+        self.mu = self.G(buffer, theta) if self.past else None
 
     def step(self, n_task: int, x: Batch, xbar: Batch | None, theta: State) -> Tensor:
         of_task = self.g(x, theta)
@@ -71,9 +70,9 @@ class Twin:
             of_task = of_task - self.g(x, self.theta_tilde) + self.v
         if xbar is None:
             return of_task
-        of_memory = self.g(xbar, theta) - self.g(xbar, self.theta_tilde) + self.mu
+        of_buffer = self.g(xbar, theta) - self.g(xbar, self.theta_tilde) + self.mu
         n = self.past + n_task
-        return n_task / n * of_task + self.past / n * of_memory
+        return n_task / n * of_task + self.past / n * of_buffer
 
 
 class Spy:
@@ -86,7 +85,7 @@ class Spy:
         self.get_data = model.buffer.get_data
         for name in ("observe", "end_task", "begin_stage"):
             monkeypatch.setattr(model, name, getattr(self, f"watched_{name}"))
-        for name in ("task_batches", "memory_batches"):
+        for name in ("task_batches", "buffer_batches"):
             monkeypatch.setattr(model, name, self.recorded(name, getattr(model, name)))
         monkeypatch.setattr(model.buffer, "get_data", self.watched_get_data)
 
@@ -109,7 +108,7 @@ class Spy:
         theta = state(self.model.net)
         self.begin_stage()
         assert_same_state(self.model.net, theta)
-        self.twin.begin_stage(self.drawn.get("task_batches", []), self.drawn.get("memory_batches", []), theta)
+        self.twin.begin_stage(self.drawn.get("task_batches", []), self.drawn.get("buffer_batches", []), theta)
 
     def watched_observe(self, inputs: Tensor, labels: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
         self.xbar = None
@@ -178,8 +177,8 @@ def test_every_task_free_step_is_the_equation_of_replay_alone(tmp_path: Path, mo
         draws.clear()
         model.meta_observe(inputs, labels, raw)
         if step >= 4 and step % 4 == 0:
-            at_start, stage_memory = seen, torch.cat([images for images, _ in draws[:-1]])
-            assert len(stage_memory) == 40 and len(draws) == 4
+            at_start, staged = seen, torch.cat([images for images, _ in draws[:-1]])
+            assert len(staged) == 40 and len(draws) == 4
             twin.begin_stage([], draws[:-1], theta)
         if step == 0:
             assert not draws
@@ -187,9 +186,9 @@ def test_every_task_free_step_is_the_equation_of_replay_alone(tmp_path: Path, mo
         elif step < 4:
             expected = (twin.g(batch, theta) + twin.g(draws[-1], theta)) / 2
         else:
-            assert model.memory.num_seen_examples == at_start
+            assert model.stage_buffer.num_seen_examples == at_start
             replayed = draws[-1][0].flatten(1)
-            assert len(replayed) == 16 and (replayed[:, None] == stage_memory.flatten(1)).all(2).any(1).all()
+            assert len(replayed) == 16 and (replayed[:, None] == staged.flatten(1)).all(2).any(1).all()
             expected = twin.step(1, batch, draws[-1], theta)
         found = torch.cat([p.grad.reshape(-1) for p in model.net.parameters()])
         assert (found - expected).norm() <= 1e-9 * expected.norm()
@@ -209,7 +208,7 @@ def test_full_gradients_are_over_all_images_once_and_drawn_anew(tmp_path: Path) 
     assert {len(labels) for _, labels in model.task_batches()} <= {len(task) // 5, len(task) // 5 + 1}
     labels = torch.cat([labels for _, labels in model.task_batches()])
     assert torch.equal(labels.sort().values, task.targets.sort().values)
-    images = torch.cat([images for images, _ in model.memory_batches()])
+    images = torch.cat([images for images, _ in model.buffer_batches()])
     stored = (model.buffer.examples.float() / 255 - 0.3058) / 0.3764
     assert torch.allclose(images.flatten(1).sum(1).sort().values, stored.flatten(1).sum(1).sort().values, atol=1e-4)
 
@@ -289,9 +288,9 @@ def test_near_the_snapshot_the_variance_is_smaller_than_ers_and_the_mean_is_righ
     convex.set_weights(model, start)
     model.begin_stage()
     model._task_iteration, model.args.ssvrg_m = 1, 10**9  # amid the stage; private: the loop counts
-    images, memory, past = model.dataset.train_loader.dataset, model.buffer, model.past_share()
+    images, buffer, past = model.dataset.train_loader.dataset, model.buffer, model.past_share()
     task = convex.as_data(images.data.permute(0, 3, 1, 2), images.targets)
-    stored = convex.as_data(memory.examples, memory.labels)
+    stored = convex.as_data(buffer.examples, buffer.labels)
     ratios = []
     for distance in (0.0, 0.03, 0.1, 1.0):
         theta = start + distance * direction

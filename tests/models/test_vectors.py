@@ -26,7 +26,7 @@ REFUSED = {
     "dgc-dynamic-er": "feature extractor with every task",
 }
 NO_BUFFER = {"sgd", "joint", "aop", "ridge", "ncm"}
-LEARN_LITTLE = {"sgd", "aop"}  # without a memory the linear classifier forgets all but the last task
+LEARN_LITTLE = {"sgd", "aop"}  # without a buffer the linear classifier forgets all but the last task
 FLAGS = ["--dataset", "seq-embeddings", "--n_tasks", "4"]
 
 
@@ -35,9 +35,9 @@ def names() -> list[str]:
 
 
 def flags_for(name: str, file: Path, *flags: str) -> list[str]:
-    memory = [] if name in NO_BUFFER else ["--buffer_size", "60"]
+    buffer = [] if name in NO_BUFFER else ["--buffer_size", "60"]
     variant = ["--moca_variant", "gaussian"] if name == "moca" else []
-    return [*FLAGS, "--embeddings", str(file), *memory, *variant, *flags]
+    return [*FLAGS, "--embeddings", str(file), *buffer, *variant, *flags]
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_ncm_finds_the_nearest_mean(tmp_path: Path) -> None:
     assert torch.equal(model(test).argmax(1), torch.cdist(test, means).argmin(1))
 
 
-@pytest.mark.parametrize(("method", "memory"), [(Ridge, []), (DgcEr, ["--buffer_size", "30"])])
+@pytest.mark.parametrize(("method", "buffer"), [(Ridge, []), (DgcEr, ["--buffer_size", "30"])])
 def test_a_killed_run_on_vectors_ends_as_if_nothing_had_happened(
-    tmp_path: Path, method: Any, memory: list[str]
+    tmp_path: Path, method: Any, buffer: list[str]
 ) -> None:
     file = vectors.write(tmp_path / "a.npz")
-    assert_exact_resume(method, tmp_path, *FLAGS, "--embeddings", str(file), *memory)
+    assert_exact_resume(method, tmp_path, *FLAGS, "--embeddings", str(file), *buffer)

@@ -1,4 +1,4 @@
-"""X-DER: each loss term against a slow twin, what happens to the memory, odd task sizes, and exact resume."""
+"""X-DER: each loss term against a slow twin, what happens to the buffer, odd task sizes, and exact resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import run
+from helpers import run, uncapturable
 from method_helpers import RESNET, assert_exact_resume, begin_task, build, record_draws
 from torch import nn
 
@@ -24,7 +24,6 @@ from utils.batch_norm import bn_track_stats
 from utils.buffer import Buffer
 from utils.cli.parse import parse_args
 from utils.errors import UsageError
-from utils.resume.state import uncapturable
 from utils.simclrloss import SupConLoss
 
 pytestmark = pytest.mark.numeric
@@ -174,7 +173,7 @@ def test_bn_track_stats() -> None:
         assert torch.allclose(net[:2](x), net[1](net[0](x)))
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- the buffer --------------------------------------------------------------------------------------------------------
 
 
 def test_quotas() -> None:
@@ -336,7 +335,7 @@ def slow_losses(net: nn.Module, batch: Any, draws: Any, views: torch.Tensor, mar
 def test_step_is_the_gradient_of_all_terms(
     replay_weight: str, share: float, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tasks` halves the terms of the stream and of memory in the second of two tasks of a size, and no others."""
+    """`tasks` halves the terms of the stream and of the buffer in the second of two tasks of a size, and no others."""
     weights = {"alpha": 0.3, "beta": 0.7, "lambd": 0.4, "eta": 0.2, "m": 0.1}
     flags = [text for name, value in weights.items() for text in (f"--{name}", str(value))]
     flags += ["--simclr_batch_size", "4", "--device", device.type, "--replay_weight", replay_weight]

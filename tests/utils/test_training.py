@@ -26,7 +26,7 @@ from utils.cli.parse import parse_args
 from utils.errors import UsageError, UserError
 from utils.resume.guard import NonFiniteError
 from utils.run.precision import autocast
-from utils.run.read_results import read_accuracy
+from utils.run.read_results import read_matrices
 from utils.training import train
 
 ER = ["--buffer_size", "50"]
@@ -141,7 +141,7 @@ def test_er_beats_fine_tuning_and_joint_beats_both(tmp_path: Path) -> None:
 def test_joint_sees_all_tasks_and_is_evaluated_on_each(tmp_path: Path) -> None:
     summary, model, directory = run(tmp_path, "--n_epochs", "1", model="joint")
     assert summary["steps"] == math.ceil(len(model.dataset.train_loader.dataset) / 32) == 45
-    class_il, task_il = read_accuracy(directory / "accuracy.csv")
+    class_il, task_il, _ = read_matrices(directory / "accuracy.csv")
     assert class_il.shape == (5, 5)
     assert np.isnan(class_il[:4]).all() and not np.isnan(class_il[4]).any()
     assert (task_il[4] >= class_il[4]).all() and (task_il[4] > class_il[4]).any()
@@ -151,7 +151,7 @@ def test_a_joint_run_can_be_confined_to_the_first_tasks(tmp_path: Path) -> None:
     summary, model, directory = run(tmp_path, "--n_epochs", "1", "--stop_after", "2", model="joint")
     labels = model.dataset.train_loader.dataset.targets
     assert sorted(set(labels.tolist())) == [0, 1, 2, 3]
-    class_il, _ = read_accuracy(directory / "accuracy.csv")
+    class_il, *_ = read_matrices(directory / "accuracy.csv")
     assert class_il.shape == (2, 2) and summary["n_tasks"] == 2
     assert summary["class_il"]["FAA"] == pytest.approx(class_il[-1].mean())
 
@@ -213,7 +213,7 @@ def test_what_a_run_writes(tmp_path: Path) -> None:
     names = {path.name for path in directory.iterdir()} - {"checkpoint.previous.pt"}  # there if two were due
     assert names == {*RESULT_FILES, "config.yaml", "timing.json", "environment.json", "run.lock",
                      "checkpoint.pt", "checkpoint.json"}  # fmt: skip
-    class_il, _ = read_accuracy(directory / "accuracy.csv")
+    class_il, *_ = read_matrices(directory / "accuracy.csv")
     lower = [class_il[k, : k + 1].mean() for k in range(5)]
     assert summary["class_il"]["FAA"] == pytest.approx(lower[-1])
     assert summary["class_il"]["FAIA"] == pytest.approx(np.mean(lower))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import backbone as backbones
 import datasets
-import models
 from utils.cli import registry
 from utils.cli.all_flags import build_parser
 from utils.cli.checks import check_by_model, complete, validate
@@ -111,11 +110,7 @@ def _check_framework_flags(argv: list[str], chosen: Config) -> None:
 
 def listing(plugins: Sequence[str] = ()) -> str:
     """All registered names with one line each, read from the sources without importing them."""
-    tables = {
-        "models": models.get_model_entries(),
-        "datasets": datasets.get_dataset_entries(),
-        "backbones": backbones.get_backbone_entries(),
-    }
+    tables = {f"{kind.name}s": registry.scan(kind) for kind in KINDS}
     if plugins:
         tables["plugins"] = {
             name: e for kind in KINDS for name, e in registry.scan(kind, plugins).items() if not e.module

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from utils.errors import UsageError
+from utils.resume.files import file_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAMMOTH = ROOT / "utils" / "mammoth"
@@ -41,14 +42,10 @@ def checkout_folder(plugin: Path, package: str) -> Path:
     return plugin.parent.parent / package if plugin.parent.name in PACKAGES else plugin.parent
 
 
-def digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def load_file(file: Path) -> ModuleType:
     """Import a file under a name made of its own and its content: what is edited is another module."""
-    version = digest(file)
-    if parts := [f"{part} {digest(part)}" for part in helpers(file)]:
+    version = file_digest(file)
+    if parts := [f"{part} {file_digest(part)}" for part in helpers(file)]:
         version = hashlib.sha256("\n".join([version, *parts]).encode()).hexdigest()
     return _execute(file, f"{PLUGIN_PREFIX}{file.stem}_{version[:12]}", Home(file.parent, version))
 

@@ -16,17 +16,18 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from utils.cli.plugins import PLUGIN_PREFIX, ROOT, load_file
 from utils.errors import UsageError, UserError, nearest
 
 DEFAULT_DATASET = "seq-embeddings"  # it needs no download, and seconds per run
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,21 @@ class Kind:
 
     name: str
     package: str
-    decorator: str
-    base: str  # the class that all of this kind come from; empty if only the decorator tells
-    registered: Mapping[str, Any]  # filled by the decorator when a file is imported
+    base: str = ""  # the class that all of this kind come from; empty if only the decorator tells
+    registered: dict[str, Any] = field(default_factory=dict)  # filled by the decorator when a file is imported
+
+    @property
+    def decorator(self) -> str:
+        return f"register_{self.name}"
+
+    def register(self, name: str) -> Callable[[Thing], Thing]:
+        """Decorator that registers a class or a factory under a name (a class attribute `NAME` does the same)."""
+
+        def add(thing: Thing) -> Thing:
+            self.registered[normalise(name)] = thing
+            return thing
+
+        return add
 
 
 @dataclass(frozen=True)

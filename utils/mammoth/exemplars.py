@@ -19,7 +19,7 @@ from utils.augmentations import to_uint8
 from utils.batch_norm import network_mode
 from utils.conf import create_seeded_dataloader
 from utils.errors import UserError
-from utils.herding import herd
+from utils.herding import first_of_each, herd
 
 
 def icarl_replay(self: Any, dataset: Any, val_set_split: float = 0) -> None:
@@ -82,7 +82,7 @@ def fill_buffer(
 ) -> None:
     """At the end of task `t_idx`: as many images of every class seen as fit.
 
-    Of an old class the first stored ones stay; of a new one images are chosen by herding on the features of `net`, or
+    The first stored ones of an old class stay; those of a new one are chosen by herding on the features of `net`, or
     at random. Exemplars that were added to the training set leave it again.
     """
     first, seen = dataset.get_offsets(t_idx)
@@ -91,7 +91,7 @@ def fill_buffer(
     quota = math.ceil(capacity / seen) if extend_equalize_buffer else capacity // seen
     if quota == 0:
         raise UserError(f"--buffer_size {capacity} has no room for an image of each of the {seen} classes seen")
-    kept = _first_of_each(buffer, first, quota)
+    kept = first_of_each(buffer, first, quota) if first and not buffer.is_empty() else {}
     buffer.empty()
     buffer.buffer_size = quota * seen if extend_equalize_buffer else capacity
     if kept:
@@ -112,15 +112,6 @@ def _drop_old_classes(images: Any, first: int) -> None:
     new = np.asarray(images.targets) >= first
     if not new.all():
         images.data, images.targets = images.data[new], images.targets[new]
-
-
-def _first_of_each(buffer: Any, n_classes: int, quota: int) -> dict[str, Tensor]:
-    """All fields of the first `quota` stored images of the classes below `n_classes`."""
-    if buffer.is_empty() or not n_classes:
-        return {}
-    labels = buffer.labels[: len(buffer)]
-    rows = torch.cat([(labels == label).nonzero().flatten()[:quota] for label in range(n_classes)])
-    return {name: getattr(buffer, name)[rows] for name in buffer.used_attributes}
 
 
 def _read_task(

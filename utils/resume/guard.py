@@ -72,7 +72,7 @@ class NonFiniteGuard:
         self.model = model
         self.on_device = on_device
         self.where: Callable[[], str] = lambda: "the first step"  # for the message; the training loop knows better
-        # Of the latest optimizer step, for the log; numbers where a value is at hand.
+        # The latest optimizer step's, for the log; numbers where a value is at hand.
         self.terms: Mapping[str, torch.Tensor | float] = {}
         self._step = 0
         self._culprits: dict[str, torch.Tensor] = {}

@@ -80,11 +80,6 @@ def unpack(model: nn.Module, packed: dict[str, Any], known: Mapping[str, Any] | 
         ) from error
 
 
-def uncapturable(model: nn.Module, skip: frozenset[str] = FRAMEWORK) -> list[str]:
-    """`name (class)` of everything that a resumed run would not get back."""
-    return pack(model, skip)["uncaptured"]
-
-
 class _Uncapturable(Exception):
     """Something that can be neither written as plain data nor left to the constructor."""
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from utils.errors import START_AGAIN, UserError
-from utils.resume.files import atomic_write, atomic_write_text
+from utils.resume.files import atomic_write, atomic_write_text, file_digest
 
 NEWEST, PREVIOUS, MANIFEST = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.json"
 # What a checkpoint holds beside tensors and containers.
@@ -46,7 +46,7 @@ def save(directory: str | os.PathLike[str], state: dict[str, Any]) -> None:
         newest, previous = directory / NEWEST, directory / PREVIOUS
         known = _digests(directory)
         if known is None:
-            known = [_sha256(path) for path in (newest, previous) if _read(path, None)[0] is None]
+            known = [file_digest(path) for path in (newest, previous) if _read(path, None)[0] is None]
         # Two would do, if no process ever died, or was refused a rename, between here and the end.
         manifest = {"sha256": [digest.hexdigest(), *known][:8]}
         atomic_write_text(directory / MANIFEST, json.dumps(manifest) + "\n")
@@ -103,21 +103,13 @@ def _damage(path: Path, digests: list[str] | None) -> str | None:
         return "is missing"
     if digests is None:
         return archive_damage(path)
-    return None if _sha256(path) in digests else "is damaged (its SHA-256 is not the one recorded)"
+    return None if file_digest(path) in digests else "is damaged (its SHA-256 is not the one recorded)"
 
 
 def archive_damage(path: Path) -> str | None:
     """torch itself does not look at the CRC-32 of what it reads."""
     with zipfile.ZipFile(path) as archive:
         return "is damaged (its CRC-32 does not match)" if archive.testzip() else None
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _digests(directory: Path) -> list[str] | None:

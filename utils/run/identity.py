@@ -12,9 +12,10 @@ from typing import Any
 import datasets
 import models
 from utils.cli.config import FRAMEWORK, Config, declared_in, selected
-from utils.cli.plugins import digest, helpers
+from utils.cli.plugins import helpers
 from utils.cli.yaml_io import read_yaml
 from utils.errors import START_AGAIN, UsageError, UserError
+from utils.resume.files import file_digest
 
 # Part of every hash: raised when a change of the code moves numbers, so that old results are not taken for new ones.
 # A flag that is added between two versions has the default None (docs/extending.md), so that it renames no run.
@@ -74,9 +75,10 @@ def relevant_config(args: Namespace) -> dict[str, Any]:
     config["content_sha256"] = getattr(dataset, "content_sha256", lambda _: None)(args)
     config["results_version"] = RESULTS_VERSION
     if args.plugin:
-        config["plugin_sha256"] = [digest(Path(file)) for file in args.plugin]
+        config["plugin_sha256"] = [file_digest(file) for file in args.plugin]
+        parts = [part for file in args.plugin for part in helpers(Path(file))]
         # None, and so left out, for a plugin of one file: such runs keep the name that they had.
-        config["helper_sha256"] = [digest(helper) for file in args.plugin for helper in helpers(Path(file))] or None
+        config["helper_sha256"] = [file_digest(part) for part in parts] or None
     config["class_sha256"] = selected(args, models.MODELS).sha256
     if args.loadcheck:
         config["loadcheck_sha256"] = _loadcheck_digest(args)
@@ -95,7 +97,7 @@ def _loadcheck_digest(args: Namespace) -> str | None:
     """SHA-256 of the --loadcheck file; a resumed run has the model in its checkpoint and no longer needs the file."""
     if args.resume:
         return stored_config(Path(args.resume)).get("loadcheck_sha256")
-    return digest(Path(args.loadcheck))
+    return file_digest(args.loadcheck)
 
 
 def stored_config(directory: Path, section: str = "config") -> dict[str, Any]:

@@ -69,7 +69,7 @@ def read_finished(directory: Path) -> Finished | None:
         _check_identity(summary, directory)
     matrices = directory / "accuracy.csv"
     with reading(matrices):
-        class_il, task_il, untrained = _read_matrices(matrices)
+        class_il, task_il, untrained = read_matrices(matrices)
         if len(class_il) != summary.get("n_tasks", len(class_il)):
             raise ValueError(f"it has {len(class_il)} of {summary['n_tasks']} tasks")
     metrics = {
@@ -98,16 +98,8 @@ def check_finished(directory: Path) -> Finished | None:
     return found
 
 
-def read_accuracy(path: str | Path) -> tuple[Matrix, Matrix]:
-    """The class-il and task-il matrices of `accuracy.csv` over the tasks run; NaN where not measured."""
-    try:
-        return _read_matrices(Path(path))[:2]
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read accuracies: {path}: {_reason(error)}; --overwrite 1 runs it again") from error
-
-
-def _read_matrices(path: Path) -> tuple[Matrix, Matrix, Matrix]:
-    """Both matrices, and both accuracies of the untrained network on each task."""
+def read_matrices(path: Path) -> tuple[Matrix, Matrix, Matrix]:
+    """Class-il and task-il over the tasks run, NaN where not measured; both accuracies of the untrained network."""
     with open(path, newline="", encoding="utf-8") as file:
         try:
             header, *lines = list(csv.reader(file)) or [[]]

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from models.utils.replay import CHUNK, to_input
+from models.utils.dgc_gradients import CHUNK
+from models.utils.replay import to_input
 from utils.evaluate import mean_loss
 from utils.run.diagnostics import Batch, TrainingSets
 from utils.run.precision import autocast

@@ -36,7 +36,6 @@ from torch import Tensor, nn
 from models.dgc_er import DgcEr
 from models.utils import dgc_mixin
 from models.utils.dgc_estimators import TaskFreeSampled
-from models.utils.dgc_flags import correction_scale
 from models.utils.dgc_gradients import mean_gradient, padded
 from models.utils.dgc_reference import Sampled
 from utils.cli.parse import parse_args
@@ -336,10 +335,10 @@ def scale_args(**changes: Any) -> Namespace:
 
 
 def test_the_shape_of_the_correction() -> None:
-    assert [correction_scale(scale_args(), step) for step in (0, 10)] == [0.25, 0.25]
+    assert [dgc_mixin.correction_scale(scale_args(), step) for step in (0, 10)] == [0.25, 0.25]
     decaying = scale_args(dgc_decay=5.0)
-    assert correction_scale(decaying, 0) == 0.25
-    assert correction_scale(decaying, 10) == pytest.approx(0.25 * math.exp(-2))
+    assert dgc_mixin.correction_scale(decaying, 0) == 0.25
+    assert dgc_mixin.correction_scale(decaying, 10) == pytest.approx(0.25 * math.exp(-2))
 
 
 @pytest.mark.parametrize(("part", "in_head", "in_body"), [("head", True, False), ("body", False, True)])

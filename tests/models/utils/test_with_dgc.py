@@ -161,7 +161,7 @@ def test_that_dgc_has_nothing_to_do_is_known_after_resuming(tmp_path: Path) -> N
 
 
 def test_dgc_on_a_foreign_model_without_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory is filled as the stream goes: there is no end of a task for which it could wait."""
+    """The buffer is filled as the stream goes: there is no end of a task for which it could wait."""
     flags = (*flags_of("er"), "--dgc", "1", "--task_free", "1", "--n_epochs", "1", "--stop_after", "2")
     _, model, _ = run(tmp_path / "er", *flags, model="er")
     assert len(model.buffer) == 100

@@ -1,4 +1,4 @@
-"""What matters to a mixin of X-DER: a memory filled at the ends of tasks, draws with rows, and a dataset of its own."""
+"""What matters to a mixin of X-DER: a buffer filled at the ends of tasks, draws with rows, and a dataset of its own."""
 
 import torch
 import torch.nn.functional as F

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import uncapturable
 from torch import nn
 from torch.nn import functional as F
 
 from utils.errors import UserError
 from utils.resume import store
 from utils.resume.rng import global_rng_state, set_global_rng_state
-from utils.resume.state import pack, uncapturable, unpack
+from utils.resume.state import pack, unpack
 
 
 class Reservoir:

@@ -18,7 +18,7 @@ from utils.metrics import summarise
 from utils.run import write_results
 from utils.run.environment import LIMITS, environment
 from utils.run.final_report import final_report, final_table
-from utils.run.read_results import read_accuracy
+from utils.run.read_results import read_matrices, reading
 from utils.run.timing import Timing
 
 NAN = math.nan
@@ -39,7 +39,7 @@ def test_accuracy_csv_bytes(tmp_path: Path) -> None:
     assert path.read_text() == (
         "after_task,task,class_il,task_il\n0,1,10.0,\n0,2,5.0,50.0\n1,1,90.0,90.0\n2,1,60.0,85.0\n2,2,80.0,95.0\n"
     )
-    class_il, task_il = read_accuracy(path)
+    class_il, task_il, _ = read_matrices(path)
     np.testing.assert_array_equal(class_il, CLASS_IL[:2, :2])
     np.testing.assert_array_equal(task_il, TASK_IL[:2, :2])
 
@@ -49,7 +49,7 @@ def test_accuracy_round_trip_is_exact(tmp_path: Path, tasks: int) -> None:
     class_il, task_il = random_matrix(tasks) / 3, random_matrix(tasks) / 7
     task_il[-1, 0] = NAN  # measured for one setting only
     write_results.write_accuracy(tmp_path / "accuracy.csv", class_il, task_il)
-    read = read_accuracy(tmp_path / "accuracy.csv")
+    read = read_matrices(tmp_path / "accuracy.csv")
     np.testing.assert_array_equal(read[0], class_il)
     np.testing.assert_array_equal(read[1], task_il)
 
@@ -58,20 +58,20 @@ def test_accuracy_of_a_joint_run_and_of_none(tmp_path: Path) -> None:
     only_last = np.full((3, 3), NAN)
     only_last[2] = [1.0, 2.0, 3.0]
     write_results.write_accuracy(tmp_path / "accuracy.csv", only_last, only_last)
-    np.testing.assert_array_equal(read_accuracy(tmp_path / "accuracy.csv")[0], only_last)
+    np.testing.assert_array_equal(read_matrices(tmp_path / "accuracy.csv")[0], only_last)
     write_results.write_accuracy(tmp_path / "accuracy.csv", np.full((3, 3), NAN), np.full((3, 3), NAN))
-    assert read_accuracy(tmp_path / "accuracy.csv")[0].shape == (0, 0)
+    assert read_matrices(tmp_path / "accuracy.csv")[0].shape == (0, 0)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "after_task,task,class_il,task_il\n1,1,x,2\n1,1\n"])
 def test_bad_accuracy_file_is_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "accuracy.csv"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"accuracy\.csv") as error:
-        read_accuracy(path)
+    with pytest.raises(UserError, match=r"accuracy\.csv") as error, reading(path):
+        read_matrices(path)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="No such file"):
-        read_accuracy(tmp_path / "none.csv")
+    with pytest.raises(UserError, match="No such file"), reading(tmp_path / "none.csv"):
+        read_matrices(tmp_path / "none.csv")
 
 
 def test_per_class_and_confusion(tmp_path: Path) -> None:

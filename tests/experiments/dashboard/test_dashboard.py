@@ -164,7 +164,7 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Our module that needs wandb's library; the server's number of a project is made up."""
     interface = pytest.importorskip("wandb_workspaces.reports.v2.interface")
     monkeypatch.setattr(interface, "execute_graphql", lambda *_: {"project": {"internalId": "1"}})
-    # Of the library: it would log in.
+    # A private name of the library's, which would log in.
     monkeypatch.setattr(interface, "_get_api", lambda: None)
     return importlib.import_module("experiments.dashboard.objects")
 
