@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import utils.cli.installed  # noqa: F401  first of all
 from utils.args import ArgumentParser, choice, number
 from utils.cli.checks import require_device
 from utils.cli.console import one_line_failures, open_standard_streams

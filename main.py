@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import utils.cli.installed  # noqa: F401  first of all
 from utils.cli import parse
 from utils.cli.console import NOT_SHOWN, one_line_failures, open_standard_streams, show_messages
 from utils.cli.known_command import finished_run

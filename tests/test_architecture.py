@@ -57,7 +57,7 @@ NOT_FOR_METHODS += ("json", "os", "pathlib", "shutil", "tempfile")
 
 FUNCTION_LINES, FILE_LINES, TEST_FILE_LINES, METHOD_LINES = 60, 400, 800, 150
 SURFACE_FILES, SYS_PATH_LINES, ESTIMATOR_BRANCHES, FLAG_SETS, PRIVATE_USES = 18, 1, 4, 1, 1
-PRODUCT_LINES = 24_863
+PRODUCT_LINES = 24_902
 
 # Longer files, each with its limit and the reason.
 LONG_FILES = {

@@ -50,7 +50,8 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
         return f"; did you mean {by_letters[close[0]]!r}?"
     if otherwise is not None:
         return otherwise
-    return f"; valid are {', '.join(sorted(choices))}" if choices else ""
+    names = [repr(choice) if "," in choice else choice for choice in sorted(choices)]
+    return f"; valid are {', '.join(names)}" if names else ""
 
 
 def _letters(name: str) -> str:

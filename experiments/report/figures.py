@@ -29,14 +29,15 @@ FOLDER = "figures"
 PAIRS, ALL = "pairs", "all"
 CAPTIONS = {
     "accuracy": "AA_t, the mean Class-IL accuracy in % on the tasks seen, after each task t: mean over seeds; bands, "
-    "for methods in colour with several seeds: ± one standard error. In small axes, named “method − base”, the base is "
-    "dashed, the method solid, and grey is the range of all rows. In axes of all lines short dashes mark bases only.",
+    "for methods in colour with several seeds: ± one standard error. Where each pair has axes of its own, titled "
+    "“method − base”, the method is solid, its base dashed, and grey is the range of all rows. Where all lines share "
+    "axes, the dashed ones are bases.",
     "matrices": "Class-IL accuracy in % on task j (across) after task i (down): mean over seeds; beside a base and the "
     "method compared with it, their difference (purple: higher, orange: lower). All matrices of a panel share a scale; "
-    "each difference has its own, which is above it.",
+    "each difference has its own, written above it.",
     "memory": "FAIA: mean over seeds; bars, with several seeds: ± one standard error. Memory is the network at the end "
     "of a run (4 bytes per parameter) plus all that the method keeps besides: buffer, calibration vectors, copies of "
-    "the network. A level line keeps nothing.",
+    "the network. A horizontal line is a method that stores nothing.",
     "loss": "Cross-entropy over all training images of the tasks so far, un-augmented, over the training steps "
     "(--loss_diagnostics): mean over seeds.",
     "gradients": "Relative error ‖estimate − true‖ / ‖true‖ and cosine of gradient estimates over the training steps: "

@@ -40,7 +40,8 @@ def section(results: Results, anchor: str, title: str, looks: Looks) -> str:
     parts.append('<p class="nothing" hidden>The filters hide all of this table.</p><div class="content">')
     for name, places in _metric_tables(grid):
         numbers, differences = _numbers(results, name, places, looks), _differences(results, name, places, looks)
-        parts.append(f'<h3>{escape(name)}</h3><div class="metric">{numbers}{differences}</div>')
+        head = f"<h3>{escape(name)}</h3>" if name else ""  # of a single column without a name the section's is enough
+        parts.append(f'{head}<div class="metric">{numbers}{differences}</div>')
     if found := tables.notes(results, grid.rows):
         of_pairs = tables.notes(results, [row for row in grid.rows if looks[row].of_interest] or grid.rows)
         views = {True: "", False: f' class="{ONLY_ALL}"'}
@@ -101,7 +102,7 @@ def _numbers(results: Results, name: str, places: list[Place], looks: Looks) -> 
         rows.append(f'<tr{view}><th scope="row">{swatch(row, looks)}{escape(row)}</th>{"".join(cells)}</tr>')
     beside = any(results.grid.paper.get(place.metric) for place in places)
     words = "mean ± standard error (number of seeds)" + (", below it the paper’s number" if beside else "")
-    return _table(f"{name}: {words}", places, "Method", rows)
+    return _table(_caption(name, words), places, "Method", rows)
 
 
 def _cell(results: Results, row: str, place: Place) -> str:
@@ -144,7 +145,11 @@ def _differences(results: Results, name: str, places: list[Place], looks: Looks)
         if any(pair[0] in by_row for by_row in known.values()):
             cells = [f'<td data-c="{i}">{_difference(results, pair, p, reach)}</td>' for i, p in enumerate(places)]
             rows.append(f'<tr><th scope="row">{pair_name(*pair, looks)}</th>{"".join(cells)}</tr>')
-    return _table(f"{name}: {tables.PAIRS}".rstrip("."), places, "Pair", rows) if rows else ""
+    return _table(_caption(name, tables.PAIRS.rstrip(".")), places, "Pair", rows) if rows else ""
+
+
+def _caption(name: str, words: str) -> str:
+    return f"{name}: {words}" if name else words[0].upper() + words[1:]
 
 
 def _difference(results: Results, pair: tuple[str, str], place: Place, reach: dict[str, float]) -> str:

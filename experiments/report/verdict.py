@@ -29,7 +29,7 @@ class Line(NamedTuple):
 SEVERAL = (
     '<p class="caption">Differences seed by seed, with their 95 % confidence intervals. ↑ more is better, ↓ less is '
     'better. <span class="better">Better</span> or <span class="worse">worse</span> where the interval excludes 0. '
-    "An arrow in a strip: the interval goes on, outside of it. Less forgetting is unjudged where FAIA or FAA is worse: "
+    "An arrow in a strip: the interval extends beyond it. Less forgetting is unjudged where FAIA or FAA is worse: "
     "a network that learns nothing forgets nothing.</p>"
 )
 SINGLE = (

@@ -151,7 +151,7 @@ class Engine:
             elif not self._finished(cell, lease):  # by the process that had it before
                 self.start(cell, lease, self.free.pop(0))
         if left and not self.running and not self._told_to_wait:
-            say(f"{len(left)} runs are held by other processes; waiting for them")
+            say(f"waiting for runs that other processes hold: {len(left)}")
             self._told_to_wait = True
         self.waiting = left
         self._fill_at = time.monotonic() + OTHERS_SECONDS

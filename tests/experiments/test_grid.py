@@ -92,6 +92,8 @@ def test_a_part_of_a_grid(tmp_path: Path) -> None:
         selection([grid], ["ERR"], None)
     with pytest.raises(UsageError, match="--columns: grid has no column 'C1000'"):
         selection([grid], None, ["C1000"])
+    with pytest.raises(UsageError, match="valid are 50, 60, C10, 'C10, 50', C100, 'C100, 50', 'C100, 60'"):
+        selection([grid], None, ["xyz"])
 
 
 def test_a_part_of_several_grids(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SEED = 0  # without one every call would be another run, and none could be found
 def command_line(model: Any, flags: Mapping[str, Any], unnamed: Sequence[Any] = ()) -> tuple[list[str], Entry | None]:
     """Tokens as a shell would pass them, and what `--model` means if it is a class."""
     if unnamed:
-        raise UsageError(f"{unnamed[0]!r} is of no flag; only the model goes without a name: run('er', dataset=…)")
+        raise UsageError(f"{unnamed[0]!r} needs a flag's name; only the model goes without one: run('er', dataset=…)")
     name, entry = model, None
     if isinstance(model, type):
         name, entry = name_of(model), entry_of(model)

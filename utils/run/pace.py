@@ -17,6 +17,8 @@ from utils.status import duration, say
 WARM_UP_STEPS = 2  # the first ones load kernels, and have nothing to replay yet
 MEASURED_SECONDS = 3.0
 LONG_SECONDS = 3600  # on a CPU
+WAITING_SECONDS = 20  # a run of a network of so few parameters that takes longer
+FEW_PARAMETERS = 100_000
 
 
 class FirstSteps:
@@ -75,6 +77,9 @@ class Pace:
         done, steps = position.step - self._first_steps.steps, self._steps_in_all()
         for line in opening_lines(session.args, torch.get_num_threads(), steps, done, seconds):
             say(line)
+        left = (steps - done) * seconds if steps and seconds else 0.0
+        if session.args.device.type == "cpu" and left > WAITING_SECONDS and waits_for_threads(session.model.net):
+            say("Steps of so small a network often take a fraction of that time on one thread: set OMP_NUM_THREADS=1.")
 
     def _steps_in_all(self) -> int | None:
         """Steps of the whole run; None if the end of the current task is unknown."""
@@ -119,6 +124,13 @@ def opening_lines(args: Namespace, threads: int, steps: int | None, done: int, s
     if args.device.type == "cpu" and left > LONG_SECONDS:
         lines.append(f"That is long for a CPU. What would shorten it: {', '.join(ways_out(args))}.")
     return lines
+
+
+def waits_for_threads(net: torch.nn.Module) -> bool:
+    """Whether several threads share steps of less than a millisecond: on busy cores they mostly wait for each other."""
+    sizes = [(parameter.numel(), parameter.dim()) for parameter in net.parameters()]
+    convolves = any(dimensions > 2 for _, dimensions in sizes)
+    return torch.get_num_threads() > 1 and not convolves and sum(size for size, _ in sizes) <= FEW_PARAMETERS
 
 
 def ways_out(args: Namespace) -> list[str]:

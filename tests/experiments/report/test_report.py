@@ -121,6 +121,15 @@ def test_every_form_has_the_numbers_of_the_records(half_done: Expansion) -> None
     assert [r"DGC-ER $-$ (ER)", r"+2.00 {[}-10.71, +14.71{]}, p 0.3 (2)", "--"] in lines
 
 
+def test_a_table_of_a_column_without_a_name_has_a_caption_all_the_same() -> None:
+    results = made_up_results(rows=2, buffers=1, seeds=2, tasks=2)
+    grid = replace(results.grid, columns={"": {}})
+    unnamed = {(row, "", seed): record for (row, column, seed), record in results.records.items() if "100, " in column}
+    text = page([replace(results, expansion=replace(results.expansion, grid=grid), records=unnamed)])
+    assert ">Mean ± standard error (number of seeds).<" in text and ">Difference seed by seed: mean [" in text
+    assert "<h3></h3>" not in text
+
+
 def test_the_verdict_judges_by_the_better_direction() -> None:
     """DGC-M0 is 2 points above M0 in every run; what it forgets is 1 point more."""
     results = made_up_results(rows=3, buffers=2, seeds=3, tasks=2)

@@ -187,6 +187,29 @@ def test_print_has_no_controls_and_cuts_nothing_off(browser: Any, small: Path) -
     opened.close()
 
 
+BELOW_THEIR_NUMBERS = """() => [...document.querySelectorAll(".difference:has(.outcome)")].filter(
+  (e) => e.querySelector(".outcome").getBoundingClientRect().top > e.querySelector("b").getBoundingClientRect().bottom
+).length"""
+
+
+@pytest.mark.parametrize(("media", "width", "buffers"), [("screen", 1400, 1), ("print", 1032, 6)])
+def test_an_outcome_stands_beside_its_number(
+    browser: Any, tmp_path: Path, media: str, width: int, buffers: int
+) -> None:
+    """Also the longest word, in a card as wide as the page and, on paper, in a table of six columns."""
+    results = made_up_results(rows=2, buffers=buffers, seeds=3)
+    columns = {name: flags for name, flags in results.grid.columns.items() if flags["dataset"] == "S-CIFAR10"}
+    few = replace(results, expansion=replace(results.expansion, grid=replace(results.grid, columns=columns)))
+    (tmp_path / "index.html").write_text(
+        page([few]).replace('class="outcome">better', 'class="outcome">unjudged'), encoding="utf-8"
+    )
+    opened = Opened(browser, tmp_path / "index.html", {"width": width, "height": 900})
+    opened.page.emulate_media(media=media)
+    assert "unjudged" in opened.visible(".card .outcome") and "unjudged" in opened.visible(".metric .outcome")
+    assert opened.page.evaluate(BELOW_THEIR_NUMBERS) == 0
+    opened.close()
+
+
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="no pdftotext found: install poppler-utils")
 def test_paper_keeps_together_what_belongs_together(browser: Any, panels: list[DrawnPanel], tmp_path: Path) -> None:
     """The verdict begins below its heading, though it is longer than a page; no heading stands at a page's end."""

@@ -17,7 +17,7 @@ from models.er import Er
 from utils.cli.parse import parse_args
 from utils.run import pace
 from utils.run.final_report import final_report
-from utils.run.pace import FirstSteps, opening_lines
+from utils.run.pace import FirstSteps, opening_lines, waits_for_threads
 from utils.run.session import Stopped
 
 ER = ["--buffer_size", "20", "--n_epochs", "2"]
@@ -109,6 +109,32 @@ def test_a_long_run_on_a_cpu_is_told_the_way_out(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "a GPU (--device cuda)" in opening_lines(args, 2, 3601, 0, 1.0)[1]
     assert len(opening_lines(arguments(*flags, device="meta"), 2, 3601, 0, 1.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("net", "threads", "told"),
+    [
+        (torch.nn.Linear(128, 50), 2, True),
+        (torch.nn.Linear(128, 50), 1, False),
+        (torch.nn.Linear(1000, 101), 2, False),
+        (torch.nn.Conv2d(3, 8, 3), 2, False),
+    ],
+)
+def test_threads_wait_for_each_other_in_small_networks(
+    net: torch.nn.Module, threads: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert waits_for_threads(net) == told
+
+
+@pytest.mark.parametrize("seconds", [0.001, 30.0])
+def test_a_slow_run_of_a_small_network_is_told_of_one_thread(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(FirstSteps, "seconds_per_step", lambda _: seconds)
+    run(tmp_path, *ER, "--stop_after", "1")
+    assert ("set OMP_NUM_THREADS=1" in capsys.readouterr().out) == (seconds > 1)
 
 
 def opening(capsys: pytest.CaptureFixture) -> str:

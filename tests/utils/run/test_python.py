@@ -106,7 +106,7 @@ def test_a_wrong_call_is_answered_in_one_line(flags: dict[str, Any], line: str) 
 
 
 def test_only_the_model_goes_without_a_name() -> None:
-    with pytest.raises(UsageError, match=r"^'seq-embeddings' is of no flag; only the model goes without a name: run"):
+    with pytest.raises(UsageError, match=r"^'seq-embeddings' needs a flag's name; only the model goes without one"):
         main.run("er", "seq-embeddings")
 
 
