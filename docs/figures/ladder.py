@@ -107,7 +107,7 @@ def draw(found: Results, output: Path, headline: str = "") -> None:
 
 
 def legend(found: Results, rows: list[str], panels: list[tuple[str, str]]) -> list[str]:
-    """Of what is drawn, and of nothing else."""
+    """It explains what is drawn, and nothing else."""
     against = indented(rows, bases(found.grid))
     told = {verdict(found, row, column, metric) for (column, metric), row in product(panels, rows)}
     beyond = any(

@@ -10,7 +10,7 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = PALETTE = (
     ("#d55e00", "#f08a3c"),
     ("#009e73", "#35c79a"),
     ("#b8558a", "#e3a3c6"),
-    ("#b57b00", "#e69f00"),
+    ("#6e3b00", "#e69f00"),  # brown on white, where an orange dark enough to be read is vermilion to many
     ("#3a9bd9", "#8fcdf5"),
 )
 GREY, INK, SOFT = ("#8d949e", "#7d8590"), ("#1b1f27", "#e7eaf0"), ("#565e6c", "#a3acba")
