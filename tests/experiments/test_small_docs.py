@@ -151,7 +151,6 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
 
 
 REPORTS = {page.parent.name: page.parent for page in sorted((ROOT / "docs" / "results").glob("*/*/report.md"))}
-STALE = {"main"}  # to be written again with new runs
 
 
 def written(folder: Path) -> dict[str, str]:
@@ -165,12 +164,8 @@ def written(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_committed_report_is_what_its_results_give_today(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_committed_report_is_what_its_results_give_today(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    if name in STALE:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="stale; once written again, take it out of STALE"))
     write_report(read_stored(REPORTS[name] / "results.json"), tmp_path)
     assert written(REPORTS[name]) == written(tmp_path)
 
