@@ -35,7 +35,7 @@ NOTHING = "Nothing has been run yet."
 LADDERS = {"ladder": "Where the gain comes from: ER", "ladder_methods": "DER++, X-DER and Dynamic ER"}
 HEADLINES = {
     "ladder": "Task weights cut forgetting; calibration lifts FAIA only where features are frozen",
-    "ladder_methods": "Under other methods, too, calibration at α = 0.001 changes nothing that shows",
+    "ladder_methods": "Task weights halve the forgetting of DER++; calibration at α = 0.001 changes nothing that shows",
 }
 LOSS_HEADLINE = "Calibration at α = 0.001 leaves the loss as it is"
 MAIN = {"faia": "All methods: FAIA", "faa": "All methods: FAA", "ff": "All methods: forgetting (FF)"}
